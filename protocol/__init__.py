@@ -1,0 +1,1 @@
+"""What is true on the subnet: the draw, the messages, the evidence and the verdict. Pure functions only."""
