@@ -1,0 +1,1 @@
+"""The gateway: takes batches from customers, work to miners, claims to validators, and money only for what passed."""

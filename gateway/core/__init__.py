@@ -1,0 +1,1 @@
+"""Pure rules of the gateway: states, money, prices, lines. No input or output."""

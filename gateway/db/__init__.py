@@ -1,0 +1,1 @@
+"""Durable state: tables, transitions, queries and blobs."""

@@ -1,0 +1,1 @@
+"""The miner: leases tasks, draws every token as forced, submits signed token ids."""

@@ -1,0 +1,1 @@
+"""The validator: replays claims with one teacher-forced pass and reports signed evidence."""
