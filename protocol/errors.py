@@ -45,3 +45,25 @@ class HubUnavailable(HubError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class PeerError(Exception):
+    """A call to another role failed."""
+
+
+class PeerRefused(PeerError):
+    """The peer answered with a refusal that the same request would meet again."""
+
+    def __init__(self, code: str, message: str, status: int) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+class PeerUnreachable(PeerError):
+    """The peer gave no answer, or one that says to try later; retries are spent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

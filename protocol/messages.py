@@ -122,6 +122,7 @@ class AuditAssignment(Message):
     """A task's claims to be replayed: samples that share one prompt."""
 
     audit_id: Identifier
+    task_id: Identifier
     model: ModelSpec
     sampling: Sampling
     prompt_token_ids: Annotated[tuple[TokenId, ...], Field(strict=False, min_length=1)]
