@@ -1,0 +1,1 @@
+"""Alembic's migrations; Database.migrate() runs them at start."""
