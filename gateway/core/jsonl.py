@@ -1,0 +1,222 @@
+"""The rules of a batch file: bytes → lines → requests or refusals. One line in, exactly one outcome out."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.core.line_fields import (
+    CHAT_URL,
+    COMPLETIONS_URL,
+    FieldRefused,
+    ParsedBody,
+    parse_body,
+)
+
+MAX_LINES = 50_000
+MAX_LINE_BYTES = 8 * 1024 * 1024
+MAX_NESTING = 64
+MAX_INTEGER_DIGITS = 20
+MAX_CUSTOM_ID = 64
+ENVELOPE = {"custom_id": str, "method": str, "url": str, "body": dict}
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class RawLine:
+    """A physical line without its ending; number counts from 1, blank lines included.
+
+    data is None for a line over MAX_LINE_BYTES, whose bytes were not kept.
+    """
+
+    number: int
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class ParsedLine:
+    """A usable line, as far as that can be told without the model."""
+
+    line_number: int
+    custom_id: str
+    url: str
+    body: ParsedBody
+
+
+@dataclass(frozen=True)
+class LineRefusal:
+    """A line that will not run, with its reason; custom_id is None where it could not be read."""
+
+    line_number: int
+    custom_id: str | None
+    code: str
+    message: str
+
+
+class LineSplitter:
+    """Splits a stream of bytes at LF; holds at most one line."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._number = 0
+
+    def feed(self, chunk: bytes) -> Iterator[RawLine]:
+        """The non-blank lines that end in this chunk."""
+        *ended, rest = chunk.split(b"\n")
+        for part in ended:
+            self._keep(part)
+            yield from self._end()
+        self._keep(rest)
+
+    def finish(self) -> Iterator[RawLine]:
+        """The last line, if it has no LF."""
+        if self._size:
+            yield from self._end()
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= MAX_LINE_BYTES:
+            self._parts.append(part)
+        else:
+            self._parts.clear()
+
+    def _end(self) -> Iterator[RawLine]:
+        self._number += 1
+        data = b"".join(self._parts) if self._size <= MAX_LINE_BYTES else None
+        self._parts.clear()
+        self._size = 0
+        if data is not None:
+            data = (data.removeprefix(_BOM) if self._number == 1 else data).removesuffix(b"\r")
+            if not data.strip():
+                return
+        yield RawLine(self._number, data)
+
+
+def read_lines(chunks: Iterable[bytes]) -> Iterator[RawLine]:
+    """The non-blank lines of a file."""
+    splitter = LineSplitter()
+    for chunk in chunks:
+        yield from splitter.feed(chunk)
+    yield from splitter.finish()
+
+
+class _NotJson(ValueError):
+    """A text that json.loads would take and we do not."""
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_INTEGER_DIGITS:
+        raise _NotJson(f"an integer of {len(text)} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _NotJson(f"{text[:20]} is no finite number")
+    return value
+
+
+def _constant(text: str) -> float:
+    raise _NotJson(f"{text} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise _NotJson("a key stands twice in one object")
+    return made
+
+
+def _nests_too_deep(value: Any) -> bool:
+    """Whether containers lie more than MAX_NESTING deep; level by level, so no recursion."""
+    level = [value]
+    for _ in range(MAX_NESTING + 1):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        if not containers:
+            return False
+        level = [child for item in containers for child in (item.values() if isinstance(item, dict) else item)]
+    return any(isinstance(item, dict | list) for item in level)
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """One JSON object, strictly.
+
+    Raises:
+        FieldRefused: invalid_json or invalid_text.
+    """
+    try:
+        value = json.loads(
+            data.decode(),
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+            object_pairs_hook=_object,
+        )
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise FieldRefused("invalid_json", f"not valid JSON: {reason}") from error
+    if not isinstance(value, dict):
+        raise FieldRefused("invalid_json", "a line must be one JSON object")
+    if _nests_too_deep(value):
+        raise FieldRefused("invalid_json", f"nested deeper than {MAX_NESTING}")
+    if _SURROGATE_ESCAPE.search(data):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise FieldRefused("invalid_text", "a text holds a lone surrogate") from None
+    return value
+
+
+def _check_envelope(line: dict[str, Any]) -> None:
+    for key, kind in ENVELOPE.items():
+        if key not in line:
+            raise FieldRefused("invalid_line", f"the key {key} is missing")
+        if not isinstance(line[key], kind):
+            raise FieldRefused("invalid_line", f"{key} must be {'an object' if kind is dict else 'a text'}")
+    for key in line:
+        if key not in ENVELOPE:
+            raise FieldRefused("invalid_line", f"the key {key[:64]} is not known")
+    if not 1 <= len(line["custom_id"]) <= MAX_CUSTOM_ID:
+        raise FieldRefused("invalid_custom_id", f"custom_id has 1 to {MAX_CUSTOM_ID} characters")
+    if line["method"] != "POST":
+        raise FieldRefused("invalid_method", "method must be POST")
+    if line["url"] not in (CHAT_URL, COMPLETIONS_URL):
+        raise FieldRefused("invalid_url", f"url must be {CHAT_URL} or {COMPLETIONS_URL}")
+
+
+def parse_line(raw: RawLine) -> ParsedLine | LineRefusal:
+    """The outcome of one line; never raises, whatever the bytes."""
+    custom_id = None
+    try:
+        if raw.data is None:
+            raise FieldRefused("invalid_line", f"the line is longer than {MAX_LINE_BYTES} bytes")
+        line = parse_json(raw.data)
+        named = line.get("custom_id")
+        if isinstance(named, str) and 1 <= len(named) <= MAX_CUSTOM_ID:
+            custom_id = named
+        _check_envelope(line)
+        return ParsedLine(raw.number, line["custom_id"], line["url"], parse_body(line["url"], line["body"]))
+    except FieldRefused as refused:
+        return LineRefusal(raw.number, custom_id, refused.code, refused.message)
+
+
+class DuplicateCheck:
+    """Refuses a custom_id that stood before; the first line with it is kept, refused or not."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def check(self, outcome: ParsedLine | LineRefusal) -> ParsedLine | LineRefusal:
+        """The outcome, or its refusal as a duplicate."""
+        if outcome.custom_id is None:
+            return outcome
+        first = self._seen.setdefault(outcome.custom_id, outcome.line_number)
+        if first == outcome.line_number:
+            return outcome
+        message = f"custom_id is that of line {first} already"
+        return LineRefusal(outcome.line_number, outcome.custom_id, "duplicate_custom_id", message)
