@@ -1,7 +1,7 @@
 """Writes the state diagrams of ARCHITECTURE.md from the tables in gateway/core/states.py.
 
-    python scripts/gen_state_diagrams.py            rewrite the page
-    python scripts/gen_state_diagrams.py --check    exit 1 if the page is out of date
+python scripts/gen_state_diagrams.py            rewrite the page
+python scripts/gen_state_diagrams.py --check    exit 1 if the page is out of date
 """
 
 import argparse

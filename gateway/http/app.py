@@ -1,0 +1,88 @@
+"""The gateway's web application: its routes and what happens around every request."""
+
+import secrets
+
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from gateway.http import account, native_orders, openai_batches, openai_files
+from gateway.http.auth import require_api_key
+from gateway.http.errors import Handler, answer_errors
+from gateway.http.keys import CLOCK, IN_FLIGHT, REQUEST_ID, SERVICES, Clock, services_of
+from gateway.http.locks import KeyedLocks
+from gateway.http.subnet import add_subnet_routes
+from gateway.services import Services
+
+OPENAI = "/api/openai/v1"
+MAX_JSON_BYTES = 1024 * 1024
+REQUEST_ID_HEADER = "x-request-id"
+
+
+def build_app(services: Services, clock: Clock) -> web.Application:
+    """The application; starting and stopping the services and the sweeper is the composition root's business.
+
+    Args:
+        services: what the operations use.
+        clock: Unix seconds, now.
+    """
+    app = web.Application(
+        middlewares=[identify_request, answer_errors, require_api_key], client_max_size=MAX_JSON_BYTES
+    )
+    app[SERVICES] = services
+    app[CLOCK] = clock
+    app[IN_FLIGHT] = KeyedLocks()
+    app.on_response_prepare.append(add_request_id)
+    add_customer_routes(app)
+    add_subnet_routes(app)
+    app.router.add_get("/healthz", get_health)
+    app.router.add_get("/metrics", get_metrics)
+    return app
+
+
+def add_customer_routes(app: web.Application) -> None:
+    """What customers call, with an API key."""
+    app.add_routes(
+        [
+            web.post(f"{OPENAI}/files", openai_files.upload_file),
+            web.get(f"{OPENAI}/files", openai_files.list_files, allow_head=False),
+            web.get(f"{OPENAI}/files/{{file_id}}", openai_files.get_file, allow_head=False),
+            web.delete(f"{OPENAI}/files/{{file_id}}", openai_files.delete_file),
+            web.get(f"{OPENAI}/files/{{file_id}}/content", openai_files.get_content, allow_head=False),
+            web.post(f"{OPENAI}/batches", openai_batches.create_batch),
+            web.get(f"{OPENAI}/batches", openai_batches.list_batches, allow_head=False),
+            web.get(f"{OPENAI}/batches/{{batch_id}}", openai_batches.get_batch, allow_head=False),
+            web.post(f"{OPENAI}/batches/{{batch_id}}/cancel", openai_batches.cancel_batch),
+            web.get("/api/v1/balance", account.get_balance, allow_head=False),
+            web.get("/api/v1/dataset-orders/{order_id}", native_orders.get_order, allow_head=False),
+            web.get("/api/v1/dataset-orders/{order_id}/verification", native_orders.get_verification, allow_head=False),
+        ]
+    )
+
+
+@web.middleware
+async def identify_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give every request an id to quote."""
+    request[REQUEST_ID] = _new_request_id()
+    return await handler(request)
+
+
+async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
+    """Send the id with every answer, streamed ones and errors included."""
+    # A request that is refused before any middleware runs, for its Expect header, has no id yet.
+    response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID] if REQUEST_ID in request else _new_request_id()
+
+
+def _new_request_id() -> str:
+    return f"req_{secrets.token_hex(16)}"
+
+
+async def get_health(request: web.Request) -> web.Response:
+    """Whether the database answers."""
+    async with services_of(request).database.snapshot():
+        return web.json_response({"status": "ok"})
+
+
+async def get_metrics(request: web.Request) -> web.Response:
+    """The gateway's metrics in Prometheus' text format."""
+    body = generate_latest(services_of(request).metrics.registry)
+    return web.Response(body=body, content_type="text/plain")

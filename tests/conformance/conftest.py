@@ -1,0 +1,31 @@
+"""A gateway on loopback, on each database, for every test of this folder."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from customer import World, running_world
+from invariants import violations
+
+
+@pytest.fixture
+async def world(tmp_path: Path, database_url: str) -> AsyncIterator[World]:
+    """A gateway with one account that has money; whatever the test did, the invariants hold afterwards."""
+    async with running_world(tmp_path, database_url) as running:
+        yield running
+        assert await violations(running.services.database) == []
+
+
+@pytest.fixture
+async def small_world(tmp_path: Path) -> AsyncIterator[World]:
+    """One with an upload limit of 1 MiB."""
+    async with running_world(tmp_path, upload_limit_bytes=1024 * 1024) as running:
+        yield running
+
+
+@pytest.fixture
+async def tired_world(tmp_path: Path) -> AsyncIterator[World]:
+    """One where a task is given up after one bad answer."""
+    async with running_world(tmp_path, max_attempts=1) as running:
+        yield running
+        assert await violations(running.services.database) == []
