@@ -20,6 +20,7 @@ from gateway.db.tasks import AcceptedTask, accepted_of_lines
 from gateway.db.transitions import transition
 from gateway.files import OUTPUT_PURPOSE, blob_key_of
 from gateway.models import pin_model
+from gateway.rendering import TokenizerFiles
 from gateway.services import Services
 from protocol.encoding import digest
 from protocol.errors import HubError
@@ -135,11 +136,34 @@ async def _each(*groups: Iterable[bytes]) -> AsyncIterator[bytes]:
             yield line
 
 
+class _Decoder:
+    """The tokenizer that an order was pinned to, read when it is first needed."""
+
+    def __init__(self, services: Services, order: OrderRecord) -> None:
+        self._services = services
+        self._model = ModelSpec.model_validate(order.model_spec)
+        self._tokenizer: TokenizerFiles | None = None
+
+    async def texts(self, sequences: Sequence[list[int]]) -> list[str]:
+        """The text of each token sequence."""
+        if not sequences:
+            return []
+        if self._tokenizer is None:
+            self._tokenizer = await self._read()
+        return await self._services.renderer.decode(self._tokenizer, sequences)
+
+    async def _read(self) -> TokenizerFiles:
+        pinned = await pin_model(self._services.hub, self._model.repo, self._model.revision)
+        if pinned.spec.tokenizer_sha256 != self._model.tokenizer_sha256:
+            raise HubError(f"{self._model.repo}@{self._model.revision} has another tokenizer than when it was pinned")
+        return pinned.tokenizer
+
+
 async def _output_lines(services: Services, order: OrderRecord, tally: _Tally) -> AsyncIterator[bytes]:
     """The lines of the output file, a bounded number of them in memory; what they lack goes into the tally."""
     facts, sampling = _facts(order), Sampling.model_validate(order.sampling)
     at_once = max(1, min(MAX_LINES_AT_ONCE, MAX_TOKENS_AT_ONCE // (sampling.n * sampling.max_tokens)))
-    after, prompt_index = 0, 0
+    decoder, after, prompt_index = _Decoder(services, order), 0, 0
     while True:
         async with services.database.snapshot() as connection:
             lines = await lines_of(connection, order.id, after, at_once)
@@ -147,7 +171,7 @@ async def _output_lines(services: Services, order: OrderRecord, tally: _Tally) -
                 return
             after = lines[-1].line_number
             accepted = await accepted_of_lines(connection, order.id, lines[0].line_number, after)
-        for line in await _deliver(services, order, lines, accepted):
+        for line in await _deliver(decoder, lines, accepted):
             tally.completion_tokens += sum(len(sample.token_ids) for sample in line.samples)
             yield output_line(facts, line)
         for record in lines:
@@ -168,8 +192,7 @@ def _facts(order: OrderRecord) -> OrderFacts:
 
 
 async def _deliver(
-    services: Services,
-    order: OrderRecord,
+    decoder: _Decoder,
     lines: Sequence[LineRecord],
     accepted: dict[int, list[AcceptedTask]],
 ) -> list[DeliveredLine]:
@@ -186,7 +209,7 @@ async def _deliver(
         for line in lines
         if line.line_number in accepted
     ]
-    texts = iter(await _decode(services, order, [ids for _, samples in found for _, ids in samples]))
+    texts = iter(await decoder.texts([ids for _, samples in found for _, ids in samples]))
     return [
         DeliveredLine(
             line_number=line.line_number,
@@ -196,16 +219,6 @@ async def _deliver(
         )
         for line, samples in found
     ]
-
-
-async def _decode(services: Services, order: OrderRecord, sequences: Sequence[list[int]]) -> list[str]:
-    """The texts of token sequences by the tokenizer that the order was pinned to."""
-    if not sequences:
-        return []
-    pinned = await pin_model(services.hub, order.model_repo, order.model_revision)
-    if pinned.spec.tokenizer_sha256 != ModelSpec.model_validate(order.model_spec).tokenizer_sha256:
-        raise HubError(f"{order.model_repo}@{order.model_revision} has another tokenizer than when it was pinned")
-    return await services.renderer.decode(pinned.tokenizer, sequences)
 
 
 @dataclass(frozen=True)

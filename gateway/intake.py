@@ -125,7 +125,7 @@ async def _parsed(chunks: AsyncIterator[bytes]) -> AsyncIterator[Sequence[Parsed
         outcomes = await asyncio.to_thread(_parse, splitter.feed(chunk), duplicates)
         for start in range(0, len(outcomes), LINES_AT_ONCE):
             yield outcomes[start : start + LINES_AT_ONCE]
-    yield _parse(splitter.finish(), duplicates)
+    yield await asyncio.to_thread(_parse, splitter.finish(), duplicates)
 
 
 def _parse(lines: Iterable[RawLine], duplicates: DuplicateCheck) -> list[ParsedLine | LineRefusal]:

@@ -62,7 +62,18 @@ class RenderRefusal:
 
 
 class _WorkerDied(Exception):
-    """The process ended or overran its time and was killed."""
+    """The process ended before it answered, perhaps for a reason that is not the line's."""
+
+
+class _WorkerOverran(Exception):
+    """The process did not answer in time and was killed."""
+
+
+class _Patience:
+    """How many overruns one call may still cost: a template that hangs on every line must not hold the pool."""
+
+    def __init__(self) -> None:
+        self.overruns_left = 3
 
 
 class _Worker:
@@ -83,9 +94,12 @@ class _Worker:
                     self._remember(tokenizer.sha256)
                 self._loaded.move_to_end(tokenizer.sha256)
                 return await self._exchange({**frame, "tokenizer": tokenizer.sha256})
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as error:
+        except TimeoutError as error:
             await self.stop()
-            raise _WorkerDied(str(error)) from error
+            raise _WorkerOverran from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self.stop()
+            raise _WorkerDied from error
         except BaseException:  # a cancelled call leaves half an answer in the pipe: this process cannot go on
             await self.stop()
             raise
@@ -155,35 +169,50 @@ class RenderPool:
         self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest]
     ) -> list[RenderedPrompt | RenderRefusal]:
         """The outcome of each request, in order."""
-        starts = range(0, len(requests), CHUNK)
-        parts = await asyncio.gather(*(self._render_chunk(tokenizer, requests[at : at + CHUNK]) for at in starts))
+        patience = _Patience()
+        chunks = [requests[at : at + CHUNK] for at in range(0, len(requests), CHUNK)]
+        parts = await asyncio.gather(*(self._render_chunk(tokenizer, chunk, patience) for chunk in chunks))
         return [outcome for part in parts for outcome in part]
 
     async def _render_chunk(
+        self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest], patience: _Patience
+    ) -> list[RenderedPrompt | RenderRefusal]:
+        """The outcomes of a chunk; when it brings a process down, each of its lines is tried alone."""
+        with contextlib.suppress(_WorkerDied, _WorkerOverran):
+            return await self._try(tokenizer, requests)
+        outcomes: list[RenderedPrompt | RenderRefusal] = []
+        for request in requests:
+            outcomes += await self._render_alone(tokenizer, request, patience)
+        return outcomes
+
+    async def _render_alone(
+        self, tokenizer: TokenizerFiles, request: RenderRequest, patience: _Patience
+    ) -> list[RenderedPrompt | RenderRefusal]:
+        if patience.overruns_left == 0:
+            return [RenderRefusal("template_error", "the chat template took too long on too many lines")]
+        try:
+            return await self._try(tokenizer, [request])
+        except _WorkerOverran:
+            patience.overruns_left -= 1
+            return [RenderRefusal("template_error", "the chat template could not be stopped in time")]
+        except _WorkerDied:
+            return [RenderRefusal("template_error", "rendering this line ended the process that did it")]
+
+    async def _try(
         self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest]
     ) -> list[RenderedPrompt | RenderRefusal]:
-        frame = {
-            "action": "render",
-            "seconds": self._line_seconds,
-            "requests": [
-                {
-                    "messages": request.messages,
-                    "tools": request.tools,
-                    "template_kwargs": dict(request.template_kwargs),
-                    "prompt": request.prompt,
-                }
-                for request in requests
-            ],
-        }
-        try:
-            # Twice a line's time: the alarm inside comes first, the kill is for code that no alarm interrupts.
-            answers = await self._ask(tokenizer, frame, 2 * self._line_seconds + 5)
-        except _WorkerDied:
-            if len(requests) == 1:
-                return [RenderRefusal("template_error", "rendering this line took too long or too much memory")]
-            # One line brought the process down; alone, each of the others is unharmed.
-            singles = [await self._render_chunk(tokenizer, [request]) for request in requests]
-            return [outcome for single in singles for outcome in single]
+        lines = [
+            {
+                "messages": request.messages,
+                "tools": request.tools,
+                "template_kwargs": dict(request.template_kwargs),
+                "prompt": request.prompt,
+            }
+            for request in requests
+        ]
+        frame = {"action": "render", "seconds": self._line_seconds, "requests": lines}
+        # More than one line's time: the alarm inside comes first, the kill is for code that no alarm interrupts.
+        answers = await self._ask(tokenizer, frame, 2 * self._line_seconds + 5)
         return [_outcome(answer) for answer in answers]
 
     async def decode(self, tokenizer: TokenizerFiles, sequences: Sequence[Sequence[int]]) -> list[str]:

@@ -147,3 +147,12 @@ class HuggingFaceHub:
             raise ModelNotFound(repo, revision) from error
         except (errors.HfHubHTTPError, OSError) as error:  # the client's connection errors are OSErrors
             raise HubUnavailable(f"{type(error).__name__}: {error}"[:300]) from error
+
+
+DEFAULT_CACHE = Path.home() / ".cache" / "reliquary" / "hub"
+TIMEOUT_SECONDS = 20.0
+
+
+def open_hub(directory: Path | None, cache: Path | None) -> LocalHub | HuggingFaceHub:
+    """The hub that a role's settings name: a local directory, else the Hugging Face hub with its files in cache."""
+    return LocalHub(directory) if directory is not None else HuggingFaceHub(cache or DEFAULT_CACHE, TIMEOUT_SECONDS)

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from gateway.http import account, native_orders, openai_batches, openai_files
 from gateway.http.auth import require_api_key
 from gateway.http.errors import Handler, answer_errors
-from gateway.http.keys import CLOCK, IN_FLIGHT, REQUEST_ID, SERVICES, Clock, services_of
+from gateway.http.keys import ANSWERED, CLOCK, IN_FLIGHT, REQUEST_ID, SERVICES, Clock, services_of
 from gateway.http.locks import KeyedLocks
 from gateway.http.subnet import add_subnet_routes
 from gateway.services import Services
@@ -31,7 +31,7 @@ def build_app(services: Services, clock: Clock) -> web.Application:
     app[SERVICES] = services
     app[CLOCK] = clock
     app[IN_FLIGHT] = KeyedLocks()
-    app.on_response_prepare.append(add_request_id)
+    app.on_response_prepare.append(mark_answer)
     add_customer_routes(app)
     add_subnet_routes(app)
     app.router.add_get("/healthz", get_health)
@@ -66,8 +66,9 @@ async def identify_request(request: web.Request, handler: Handler) -> web.Stream
     return await handler(request)
 
 
-async def add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    """Send the id with every answer, streamed ones and errors included."""
+async def mark_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """Send the id with every answer, streamed ones and errors included, and note that one is being sent."""
+    request[ANSWERED] = True
     # A request that is refused before any middleware runs, for its Expect header, has no id yet.
     response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID] if REQUEST_ID in request else _new_request_id()
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gateway import errors
-from gateway.http.keys import REQUEST_ID
+from gateway.http.keys import ANSWERED, REQUEST_ID
 from protocol.errors import RemoteProtocolError
 
 logger = logging.getLogger(__name__)
@@ -89,10 +89,12 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         if error.status < 400:
             raise
         return _http_error_response(request, error)
-    except ConnectionError:
+    except (ConnectionError, web.RequestPayloadError):
         raise  # the client is gone: nobody is left to answer, and nothing went wrong here
     except Exception:
         request_id = request[REQUEST_ID]
         logger.exception("A request failed", extra={"action": "request", "request_id": request_id})
+        if ANSWERED in request:
+            raise  # half an answer is out: only breaking the connection tells the client that it is not whole
         message = f"the server failed; quote request id {request_id} when you report it"
         return web.json_response(error_body(500, "internal_error", message), status=500)

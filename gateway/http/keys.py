@@ -16,6 +16,8 @@ CLOCK: web.AppKey[Clock] = web.AppKey("clock", Callable[[], int])  # type: ignor
 IN_FLIGHT = web.AppKey("in_flight", KeyedLocks)
 
 REQUEST_ID = web.RequestKey("request_id", str)
+ANSWERED = web.RequestKey("answered", bool)
+"""Set once the head of an answer has been sent: from then on there can be no other."""
 CALLER = web.RequestKey("caller", ApiKey)
 
 

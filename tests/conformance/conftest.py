@@ -17,6 +17,13 @@ async def world(tmp_path: Path, database_url: str) -> AsyncIterator[World]:
 
 
 @pytest.fixture
+async def sqlite_world(tmp_path: Path) -> AsyncIterator[World]:
+    """One on SQLite alone, for what is decided before any database is asked."""
+    async with running_world(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
 async def small_world(tmp_path: Path) -> AsyncIterator[World]:
     """One with an upload limit of 1 MiB."""
     async with running_world(tmp_path, upload_limit_bytes=1024 * 1024) as running:

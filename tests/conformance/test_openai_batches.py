@@ -36,9 +36,8 @@ async def balance(world: World) -> dict[str, Any]:
 async def test_a_new_batch_has_every_key_of_the_sdks_model(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client, chat_line("q1"), chat_line("q2", stop=["x"]))
-        made = await create(
-            client, file_id, metadata={"revision": REVISION, "note": "é\u0000"}, completion_window="168h"
-        )
+        metadata = {"revision": REVISION, "note": "é\u0000"}
+        made = await create(client, file_id, metadata=metadata, completion_window="168h")
         assert made.to_dict() == {
             "id": made.id,
             "object": "batch",
@@ -61,7 +60,7 @@ async def test_a_new_batch_has_every_key_of_the_sdks_model(world: World) -> None
             "cancelled_at": None,
             "request_counts": {"total": 2, "completed": 0, "failed": 1},
             "usage": None,
-            "metadata": {"revision": REVISION, "note": "é\u0000"},
+            "metadata": metadata,
             "reliquary_revision": REVISION,
             "reliquary_queue": {"position": 1, "orders_ahead": 0, "estimated_start_at": None},
         }
@@ -149,27 +148,27 @@ async def test_a_batch_without_a_seed_waits_for_the_beacon(world: World) -> None
     ],
 )
 async def test_a_field_out_of_range_is_named(
-    world: World, changes: dict[str, Any], code: str, param: str | None
+    sqlite_world: World, changes: dict[str, Any], code: str, param: str | None
 ) -> None:
-    async with world.client() as client:
+    async with sqlite_world.client() as client:
         file_id = await upload(client)
         with pytest.raises(openai.BadRequestError) as refused:
             await create(client, file_id, **changes)
     assert refused.value.code == code
     assert param in (None, refused.value.param)
-    assert (await balance(world))["held_micro"] == 0
+    assert (await balance(sqlite_world))["held_micro"] == 0
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b'{"a": NaN}', b'{"a": "\\ud800"}', b"[" * 5000, b'{"n": ' + b"9" * 5000 + b"}"]
 )
-async def test_a_body_that_is_not_a_json_object_is_refused(world: World, body: bytes) -> None:
-    async with world.session() as http, http.post("/api/openai/v1/batches", data=body) as answer:
+async def test_a_body_that_is_not_a_json_object_is_refused(sqlite_world: World, body: bytes) -> None:
+    async with sqlite_world.session() as http, http.post("/api/openai/v1/batches", data=body) as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (400, "invalid_json")
 
 
-async def test_a_missing_field_is_named_and_a_huge_body_is_refused(world: World) -> None:
-    async with world.session() as http:
+async def test_a_missing_field_is_named_and_a_huge_body_is_refused(sqlite_world: World) -> None:
+    async with sqlite_world.session() as http:
         async with http.post("/api/openai/v1/batches", json={"endpoint": "/v1/completions"}) as answer:
             error = (await answer.json())["error"]
             assert (answer.status, error["code"]) == (400, "missing_required_parameter")
@@ -191,16 +190,16 @@ async def test_a_missing_field_is_named_and_a_huge_body_is_refused(world: World)
     ],
 )
 async def test_a_file_that_cannot_run_is_refused_and_nothing_is_held(
-    world: World, lines: list[dict[str, Any]], status: int, code: str
+    sqlite_world: World, lines: list[dict[str, Any]], status: int, code: str
 ) -> None:
-    async with world.client(max_retries=0) as client:
+    async with sqlite_world.client(max_retries=0) as client:
         file = await client.files.create(file=("b.jsonl", jsonl(*lines)), purpose="batch")
         with pytest.raises(openai.APIStatusError) as refused:
             await create(client, file.id)
     assert (refused.value.status_code, refused.value.code) == (status, code)
     if code == "invalid_batch_file":
         assert "no_usable_line" in refused.value.message
-    assert (await balance(world))["held_micro"] == 0
+    assert (await balance(sqlite_world))["held_micro"] == 0
 
 
 async def test_the_first_lines_model_is_the_batchs_unless_metadata_names_one(world: World) -> None:

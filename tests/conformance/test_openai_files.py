@@ -1,12 +1,15 @@
 """The file routes through the official client, and by hand where it would not do what others do."""
 
+import asyncio
 import hashlib
 import json
+import logging
+from pathlib import Path
 from urllib.parse import unquote
 
 import openai
 import pytest
-from aiohttp import ClientSession, FormData
+from aiohttp import ClientPayloadError, ClientSession, FormData
 from customer import START, World, chat_line, jsonl
 from yarl import URL
 
@@ -41,8 +44,8 @@ async def test_an_uploaded_file_comes_back_byte_for_byte(world: World) -> None:
     "filename",
     ["строки.jsonl", 'say "hi"; x=1.jsonl', "a\\b.jsonl", "../../etc/passwd", "😀" * 255, "a\r\nX-Evil: 1", "%41"],
 )
-async def test_a_file_name_is_echoed_as_it_was_sent(world: World, filename: str) -> None:
-    async with world.client() as client:
+async def test_a_file_name_is_echoed_as_it_was_sent(sqlite_world: World, filename: str) -> None:
+    async with sqlite_world.client() as client:
         made = await client.files.create(file=(filename, CONTENT), purpose="batch")
         listed = [file async for file in client.files.list()]
     assert made.filename == filename
@@ -129,8 +132,8 @@ async def test_every_page_of_a_list_ends_and_nothing_comes_twice(world: World) -
         ("before=x", "unknown_parameter", "before"),
     ],
 )
-async def test_a_list_parameter_out_of_range_is_named(world: World, query: str, code: str, param: str) -> None:
-    async with world.session() as http, http.get(f"/api/openai/v1/files?{query}") as answer:
+async def test_a_list_parameter_out_of_range_is_named(sqlite_world: World, query: str, code: str, param: str) -> None:
+    async with sqlite_world.session() as http, http.get(f"/api/openai/v1/files?{query}") as answer:
         error = (await answer.json())["error"]
         assert answer.status == 400
     assert (error["code"], error["param"], error["type"]) == (code, param, "invalid_request_error")
@@ -156,32 +159,35 @@ async def test_a_list_parameter_out_of_range_is_named(world: World, query: str, 
     ],
 )
 async def test_a_form_that_is_refused_leaves_nothing(
-    world: World, fields: dict[str, str], code: str, param: str
+    sqlite_world: World, fields: dict[str, str], code: str, param: str
 ) -> None:
     form = FormData()
     form.add_field("file", CONTENT, filename="a.jsonl")
     for name, value in fields.items():
         form.add_field(name, value)
-    async with world.session() as http, http.post("/api/openai/v1/files", data=form) as answer:
+    async with sqlite_world.session() as http, http.post("/api/openai/v1/files", data=form) as answer:
         error = (await answer.json())["error"]
         assert answer.status == 400
     assert (error["code"], error["param"]) == (code, param)
-    async with world.client() as client:
+    async with sqlite_world.client() as client:
         assert [file async for file in client.files.list()] == []
 
 
-async def test_a_form_without_a_file_is_refused(world: World) -> None:
+async def test_a_form_without_a_file_is_refused(sqlite_world: World) -> None:
     form = FormData({"purpose": "batch"}, default_to_multipart=True)
-    async with world.session() as http, http.post("/api/openai/v1/files", data=form) as answer:
+    async with sqlite_world.session() as http, http.post("/api/openai/v1/files", data=form) as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (400, "missing_required_parameter")
 
 
-async def test_an_upload_needs_its_length(world: World) -> None:
+async def test_an_upload_needs_its_length(sqlite_world: World) -> None:
     async def chunks():  # type: ignore[no-untyped-def]
         yield b"--x--"
 
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
-    async with world.session() as http, http.post("/api/openai/v1/files", data=chunks(), headers=headers) as answer:
+    async with (
+        sqlite_world.session() as http,
+        http.post("/api/openai/v1/files", data=chunks(), headers=headers) as answer,
+    ):
         assert (answer.status, (await answer.json())["error"]["code"]) == (411, "length_required")
 
 
@@ -195,11 +201,11 @@ async def test_a_file_over_the_limit_is_refused_once_and_nothing_is_kept(small_w
         assert [file.id async for file in client.files.list()] == [exact.id]
 
 
-async def test_single_ranges_are_served(world: World) -> None:
-    async with world.client() as client:
+async def test_single_ranges_are_served(sqlite_world: World) -> None:
+    async with sqlite_world.client() as client:
         made = await client.files.create(file=CONTENT, purpose="batch")
     path = f"/api/openai/v1/files/{made.id}/content"
-    async with world.session() as http:
+    async with sqlite_world.session() as http:
         async with http.get(path, headers={"Range": "bytes=5-9", "Accept": "image/png"}) as answer:
             assert (answer.status, await answer.read()) == (206, CONTENT[5:10])
             assert answer.headers["Content-Range"] == f"bytes 5-9/{len(CONTENT)}"
@@ -221,9 +227,9 @@ async def test_single_ranges_are_served(world: World) -> None:
         ("Basic abc", 401, "invalid_api_key"),
     ],
 )
-async def test_a_request_needs_a_key(world: World, authorization: str | None, status: int, code: str) -> None:
+async def test_a_request_needs_a_key(sqlite_world: World, authorization: str | None, status: int, code: str) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
-    async with ClientSession(world.url, headers=headers) as http, http.get("/api/v1/balance") as answer:
+    async with ClientSession(sqlite_world.url, headers=headers) as http, http.get("/api/v1/balance") as answer:
         error = (await answer.json())["error"]
         assert (answer.status, error["code"]) == (status, code)
         assert answer.headers["x-request-id"]
@@ -236,8 +242,8 @@ async def test_a_key_needs_the_scope(world: World) -> None:
     assert refused.value.code == "insufficient_scope"
 
 
-async def test_unknown_routes_and_methods_have_openais_shape_and_an_id(world: World) -> None:
-    async with world.session() as http:
+async def test_unknown_routes_and_methods_have_openais_shape_and_an_id(sqlite_world: World) -> None:
+    async with sqlite_world.session() as http:
         for method, path, status in (
             ("GET", "/api/openai/v1/models", 404),
             ("GET", "/nothing", 404),
@@ -270,3 +276,32 @@ async def test_health_and_metrics_need_no_key(world: World) -> None:
             assert (answer.status, await answer.json()) == (200, {"status": "ok"})
         async with http.get("/metrics") as answer:
             assert "reliquary_transitions_total" in await answer.text()
+
+
+async def test_a_download_that_breaks_never_ends_in_something_else(sqlite_world: World, tmp_path: Path) -> None:
+    async with sqlite_world.client() as client:
+        made = await client.files.create(file=CONTENT, purpose="batch")
+    (tmp_path / "blobs" / "files" / made.id).write_bytes(b"")
+    async with sqlite_world.session() as http:
+        with pytest.raises(ClientPayloadError):
+            async with http.get(f"/api/openai/v1/files/{made.id}/content") as answer:
+                await answer.read()
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing_and_is_no_fault_of_ours(
+    sqlite_world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = URL(sqlite_world.url)
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"POST /api/openai/v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sqlite_world.api_key}\r\n"
+    head += "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 100000\r\n\r\n"
+    part = '--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' + "a" * 50_000
+    writer.write((head + part).encode())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    async with sqlite_world.client() as client:
+        await client.files.create(file=CONTENT, purpose="batch")
+        assert len([file async for file in client.files.list()]) == 1
+    assert len(list((tmp_path / "blobs" / "files").iterdir())) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

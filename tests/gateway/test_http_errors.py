@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gateway import errors
-from gateway.http.app import add_request_id, identify_request
+from gateway.http.app import identify_request, mark_answer
 from gateway.http.errors import STATUS_OF_REFUSAL, answer_errors
 from protocol.errors import RemoteProtocolError
 
@@ -32,7 +32,7 @@ async def fail(request: web.Request) -> web.Response:
 @pytest.fixture
 async def client() -> AsyncIterator[TestClient[web.Request, web.Application]]:
     app = web.Application(middlewares=[identify_request, answer_errors])
-    app.on_response_prepare.append(add_request_id)
+    app.on_response_prepare.append(mark_answer)
     app.router.add_get("/{what}", fail)
     async with TestClient(TestServer(app)) as running:
         yield running
