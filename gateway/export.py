@@ -141,7 +141,7 @@ class _Decoder:
 
     def __init__(self, services: Services, order: OrderRecord) -> None:
         self._services = services
-        self._model = ModelSpec.model_validate(order.model_spec)
+        self._order = order
         self._tokenizer: TokenizerFiles | None = None
 
     async def texts(self, sequences: Sequence[list[int]]) -> list[str]:
@@ -153,9 +153,10 @@ class _Decoder:
         return await self._services.renderer.decode(self._tokenizer, sequences)
 
     async def _read(self) -> TokenizerFiles:
-        pinned = await pin_model(self._services.hub, self._model.repo, self._model.revision)
-        if pinned.spec.tokenizer_sha256 != self._model.tokenizer_sha256:
-            raise HubError(f"{self._model.repo}@{self._model.revision} has another tokenizer than when it was pinned")
+        repo, revision = self._order.model_repo, self._order.model_revision
+        pinned = await pin_model(self._services.hub, repo, revision)
+        if pinned.spec.tokenizer_sha256 != ModelSpec.model_validate(self._order.model_spec).tokenizer_sha256:
+            raise HubError(f"{repo}@{revision} has another tokenizer than when it was pinned")
         return pinned.tokenizer
 
 

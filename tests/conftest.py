@@ -24,18 +24,27 @@ def postgres() -> Iterator[Any]:
         server.cleanup()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        yield f"sqlite+aiosqlite:///{tmp_path / 'test.db'}"
-        return
-    server = request.getfixturevalue("postgres")
+def _fresh_url(server: Any) -> Iterator[str]:
     name = f"t{secrets.token_hex(8)}"
     server.psql(f"CREATE DATABASE {name}")
     socket_folder = server.get_uri().split("host=")[1]
     yield f"postgresql+asyncpg://postgres@/{name}?host={socket_folder}"
     server.psql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres: Any) -> Iterator[str]:
+    """An empty database for a whole module."""
+    yield from _fresh_url(postgres)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite+aiosqlite:///{tmp_path / 'test.db'}"
+    else:
+        yield from _fresh_url(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ MAX_FUNCTION_LINES = 60
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "manager", "managers", "misc"}
 PRINTING_PLACES = ("scripts/", "neurons/cli.py")
 ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv"}
+GENERATED_PLACE = "gateway/db/migrations/versions/"
+"""Written by alembic from the schema: one function a migration, however many tables."""
 ENVIRONMENT_PLACE = "neurons/settings.py"
 
 
@@ -60,6 +62,7 @@ def test_no_function_is_longer_than_60_lines() -> None:
     too_long = {
         f"{name}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for name in _python_files()
+        if not name.startswith(GENERATED_PLACE)
         for node in ast.walk(_tree(name))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES

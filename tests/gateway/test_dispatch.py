@@ -9,7 +9,7 @@ from placing import BROKEN, GOOD, answer, assigned, claim_on, judge, lease, orde
 from gateway.dispatch import heartbeat, release, submit
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from gateway.sweeper import sweep
-from protocol.messages import LeaseList
+from protocol.messages import LeaseList, SubmissionReceipt
 
 
 async def test_the_first_lease_starts_the_order(world: World) -> None:
@@ -65,7 +65,9 @@ async def test_many_copies_of_a_claim_at_once_make_one(world: World) -> None:
     (task,) = await lease(world)
     found = await asyncio.gather(*(answer(world, task) for _ in range(5)), return_exceptions=True)
     assert await states(world, "submissions") == ["pending"]
-    assert any(getattr(receipt, "status", None) == "submitted" for receipt in found)
+    receipts = [receipt for receipt in found if isinstance(receipt, SubmissionReceipt)]
+    assert receipts
+    assert {receipt.status for receipt in receipts} == {"submitted"}
 
 
 async def test_an_expired_lease_goes_back_to_the_queue(world: World) -> None:
