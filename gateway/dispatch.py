@@ -26,7 +26,7 @@ from gateway.db.tasks import (
     submission_of_lease,
 )
 from gateway.db.transitions import transition, transition_many
-from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, retry_after
+from gateway.errors import Conflict, Forbidden, NotFound, retry_after
 from gateway.prompts import Prompted, prompted
 from gateway.services import Services
 from gateway.suspension import FREED
@@ -166,7 +166,6 @@ async def submit(services: Services, hotkey: str, submission: Submission, now: i
     Raises:
         NotFound: unknown_task.
         Conflict: lease_lost.
-        InvalidRequest: wrong_samples, bad_statement_signature.
     """
     async with services.database.snapshot() as conn:
         known = await submission_of_lease(conn, submission.lease_id)
@@ -177,9 +176,7 @@ async def submit(services: Services, hotkey: str, submission: Submission, now: i
         raise NotFound("unknown_task", f"there is no task {submission.task_id}")
     _require_lease(task, hotkey, submission)
     (work,) = await load_work(services, [task])
-    _check_claim(services, hotkey, submission, work)
-    faults = (check_structure(sample.token_ids, work.model, work.sampling) for sample in submission.samples)
-    fault = next((code for code in faults if code is not None), None)
+    fault = _fault_of(services, hotkey, submission, work)
     async with services.database.transaction() as conn:
         return await _take(conn, services, _row_of(hotkey, submission, task, now), fault)
 
@@ -197,15 +194,21 @@ def _require_lease(task: TaskRecord, hotkey: str, submission: Submission) -> Non
         raise Conflict("lease_lost", "the lease has ended and the task is not free any more")
 
 
-def _check_claim(services: Services, hotkey: str, submission: Submission, work: Prompted) -> None:
+def _fault_of(services: Services, hotkey: str, submission: Submission, work: Prompted) -> str | None:
+    """The first exact rule that the claim breaks.
+
+    The request as a whole is signed by the hotkey, so a claim without a statement of its own is that miner's doing.
+    """
     if [sample.sample_index for sample in submission.samples] != list(work.task.sample_indices):
-        raise InvalidRequest("wrong_samples", "a submission holds exactly the samples of its lease, in order")
+        return "wrong_samples"
     claimed = zip(work.sample_keys, submission.samples, strict=True)
     statement = submission_statement(
         submission.task_id, submission.engine, tuple((key.hex(), sample.token_ids) for key, sample in claimed)
     )
     if not services.verify_signature(statement, bytes.fromhex(submission.signature), hotkey):
-        raise InvalidRequest("bad_statement_signature", "the claim is not signed by the miner's hotkey")
+        return "bad_statement_signature"
+    faults = (check_structure(sample.token_ids, work.model, work.sampling) for sample in submission.samples)
+    return next((code for code in faults if code is not None), None)
 
 
 def _row_of(hotkey: str, submission: Submission, task: TaskRecord, now: int) -> NewSubmission:

@@ -83,14 +83,14 @@ class _OtherStatement:
         return self._signer.sign(b"other" + message)
 
 
-class _FirstSignature(_OtherStatement):
-    """Replays the signature of its first statement for every later one."""
+class _EarlierSignature(_OtherStatement):
+    """Replays for each statement the signature of the one before."""
 
-    _first: bytes | None = None
+    _earlier = b""
 
     def sign(self, message: bytes) -> bytes:
-        self._first = self._first or self._signer.sign(message)
-        return self._first
+        earlier, self._earlier = self._earlier, message
+        return self._signer.sign(earlier)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ CHEATS: Mapping[str, Cheat] = {
     "copied_answer": Cheat(tokens=_Copier),
     "out_of_range": Cheat(tokens=lambda: _out_of_range),
     "unsigned": Cheat(sign=_OtherStatement),
-    "replayed": Cheat(sign=_FirstSignature),
+    "replayed": Cheat(sign=_EarlierSignature),
 }
 
 

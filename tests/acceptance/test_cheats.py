@@ -23,7 +23,7 @@ async def test_no_token_of_a_cheat_is_delivered_or_charged(kinds: list[str], tmp
     async with running(plan) as network:
         network.send("miner-1", signal.SIGSTOP)  # the cheats go first
         batch_id = await network.place(lines)
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(90):
             while True:
                 standings = await network.miners()
                 cheats = [standings.get(f"cheat-{kind}", {"state": "unseen"}) for kind in kinds]
@@ -37,7 +37,7 @@ async def test_no_token_of_a_cheat_is_delivered_or_charged(kinds: list[str], tmp
         standings = await network.miners()
         for kind in kinds:
             claims = standings[f"cheat-{kind}"]["submissions"]
-            assert claims.get("rejected", 0) > 0 or kind in ("unsigned", "replayed")
+            assert claims.get("rejected", 0) > 0
             assert claims.get("accepted", 0) == 0, f"{kind} got something through"
         assert standings["miner-1"]["submissions"] == {"accepted": 40}
         delivered = await network.output(batch)

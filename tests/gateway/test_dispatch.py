@@ -1,13 +1,14 @@
 """Leases and claims."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from customer import World
 from placing import BROKEN, GOOD, answer, assigned, claim_on, judge, lease, order_state, place, states
 
 from gateway.dispatch import heartbeat, release, submit
-from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from gateway.errors import Conflict, Forbidden, NotFound
 from gateway.sweeper import sweep
 from protocol.messages import LeaseList, SubmissionReceipt
 
@@ -139,9 +140,18 @@ async def test_a_claim_on_a_task_that_does_not_exist_is_refused(world: World) ->
 async def test_a_claim_must_hold_exactly_the_samples_of_its_lease(world: World) -> None:
     await place(world, lines=1, n=3)
     (task,) = await lease(world)
-    with pytest.raises(InvalidRequest, match="wrong_samples"):
-        await submit(world.services, "miner", claim_on(task, count=2), world.now)
-    assert await states(world, "tasks") == ["leased"]
+    receipt = await submit(world.services, "miner", claim_on(task, count=2), world.now)
+    assert (receipt.status, receipt.code) == ("rejected", "wrong_samples")
+    assert await states(world, "tasks") == ["queued"]
+
+
+async def test_a_claim_without_its_miners_signature_is_refused(world: World) -> None:
+    await place(world, lines=1)
+    (task,) = await lease(world)
+    strict = replace(world.services, verify_signature=lambda _message, _signature, _hotkey: False)
+    receipt = await submit(strict, "miner", claim_on(task), world.now)
+    assert (receipt.status, receipt.code) == ("rejected", "bad_statement_signature")
+    assert await states(world, "miners") == ["suspended"]
 
 
 async def test_a_broken_claim_is_refused_at_once_and_its_miner_suspended(world: World) -> None:
