@@ -145,7 +145,7 @@ class HuggingFaceHub:
             raise ModelPrivate(repo) from error
         except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
             raise ModelNotFound(repo, revision) from error
-        except (errors.HfHubHTTPError, OSError) as error:  # the client's connection errors are OSErrors
+        except (errors.HTTPError, OSError) as error:  # the base of its HTTP errors, those without an answer too
             raise HubUnavailable(f"{type(error).__name__}: {error}"[:300]) from error
 
 
