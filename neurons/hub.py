@@ -135,6 +135,7 @@ class HuggingFaceHub:
 
     async def _call(self, repo: str, revision: str | None, work: Callable[[], Result]) -> Result:
         """Run a blocking call in a thread and give its errors our names."""
+        import httpx2  # noqa: PLC0415 - the HTTP library that huggingface_hub 2 raises the errors of
         from huggingface_hub import errors  # noqa: PLC0415 - as in __init__
 
         try:
@@ -145,7 +146,7 @@ class HuggingFaceHub:
             raise ModelPrivate(repo) from error
         except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
             raise ModelNotFound(repo, revision) from error
-        except (errors.HTTPError, OSError) as error:  # the base of its HTTP errors, those without an answer too
+        except (httpx2.HTTPError, OSError) as error:
             raise HubUnavailable(f"{type(error).__name__}: {error}"[:300]) from error
 
 
