@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 DRAWER_NAMES = {"utils", "util", "helpers", "helper", "common", "shared", "manager", "managers", "misc"}
-PRINTING_PLACES = ("scripts/", "neurons/cli.py")
+PRINTING_PLACES = ("scripts/", "neurons/cli.py", "tests/acceptance/walkthrough/")
 ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv"}
 GENERATED_PLACE = "gateway/db/migrations/versions/"
 """Written by alembic from the schema: one function a migration, however many tables."""

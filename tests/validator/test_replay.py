@@ -1,12 +1,6 @@
 """Replay: an honest claim shows nothing, a tampered one shows where."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "miner"))  # the small model lies with the miner's tests
-
 from small_model import EOS, SPEC, VOCAB_SIZE, job, run_all, small_model
 
 from miner.engine import DrawJob
