@@ -80,6 +80,8 @@ async def run(plan: Plan, stop: asyncio.Event, announce: Any) -> None:
     api_key = await _api_key(plan.data / "keys" / "customer.json", database_url)
     roles = _roles(plan, port, revision, database_url)
     programs = [_program(plan.data, role) for role in roles]
+    for program in programs:
+        program.ready_file.unlink(missing_ok=True)  # of an earlier run on the same folder
     url = f"http://127.0.0.1:{port}"
     description = Description(
         base_url=f"{url}/api/openai/v1",
