@@ -1,11 +1,14 @@
 """Pinning a model: which commit, which files, and what of them shapes the draws."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
+
+from pydantic import ValidationError
 
 from gateway.errors import InvalidRequest, Unavailable, Unprocessable
 from gateway.rendering import TokenizerFiles
@@ -16,7 +19,9 @@ from protocol.models import SUPPORTED_ARCHITECTURES, ModelSpec, RepositoryFile, 
 log = logging.getLogger("reliquary.gateway")
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class ModelHub(Protocol):
@@ -57,7 +62,8 @@ async def pin_model(hub: ModelHub, repo: str, revision: str | None) -> PinnedMod
         raise InvalidRequest("invalid_revision", "a revision is a full 40-character commit", param="metadata.revision")
     try:
         pinned = revision if revision is not None else await hub.resolve_main(repo)
-        return await _read(hub, repo, pinned)
+        files = {file.name: file.size_bytes for file in await hub.list_files(repo, pinned)}
+        return await _pinned(_Repository(hub, repo, pinned, files))
     except ModelPrivate as error:
         raise Unprocessable("model_private", str(error), param="model") from error
     except ModelNotFound as error:
@@ -67,98 +73,142 @@ async def pin_model(hub: ModelHub, repo: str, revision: str | None) -> PinnedMod
         raise Unavailable("model_lookup_unavailable", "the model hub does not answer; retry shortly") from error
 
 
-async def _read(hub: ModelHub, repo: str, revision: str) -> PinnedModel:
-    files = {file.name: file.size_bytes for file in await hub.list_files(repo, revision)}
-    weights = sum(size for name, size in files.items() if name.endswith(".safetensors") and "/" not in name)
-    for needed in ("config.json", "tokenizer.json"):
-        if needed not in files:
-            raise _unsupported(f"the repository has no {needed}")
-    if weights == 0:
-        raise _unsupported("the repository has no top-level safetensors weights")
-    config = await _json(hub, repo, revision, "config.json")
-    architecture = _architecture(config)
-    tokenizer_bytes = await hub.read_file(repo, revision, "tokenizer.json")
-    generation = await _json(hub, repo, revision, "generation_config.json") if "generation_config.json" in files else {}
-    tokenizer_config = (
-        await _json(hub, repo, revision, "tokenizer_config.json") if "tokenizer_config.json" in files else {}
-    )
-    template = _template(tokenizer_config)
-    if "chat_template.jinja" in files:
-        template = (await hub.read_file(repo, revision, "chat_template.jinja")).decode()
-    vocab_size = min(_true_vocabulary(tokenizer_bytes), _positive(config, "vocab_size"))
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
-    spec = ModelSpec(
-        repo=repo,
-        revision=revision,
-        architecture=architecture,
-        tokenizer_sha256=sha256(tokenizer_bytes).hexdigest(),
-        chat_template_sha256=None if template is None else sha256(template.encode()).hexdigest(),
-        eos_token_ids=_eos(generation, config, vocab_size),
-        vocab_size=vocab_size,
-        context_length=_positive(config, "max_position_embeddings"),
-        dtype=dtype,
-        parameter_count=max(1, weights // DTYPE_BYTES.get(dtype, 4)),
-        weights_bytes=weights,
-    )
-    special = _special_tokens(tokenizer_config)
-    identity = canonical_json([spec.tokenizer_sha256, spec.chat_template_sha256, special, vocab_size])
-    tokenizer = TokenizerFiles(
-        sha256=sha256(identity).hexdigest(),
-        tokenizer_json=tokenizer_bytes.decode(),
-        chat_template=template,
-        special_tokens=special,
-        vocab_size=vocab_size,
-    )
-    return PinnedModel(spec, tokenizer)
-
-
 def _unsupported(reason: str) -> Unprocessable:
     return Unprocessable("model_unsupported", reason, param="model")
 
 
-async def _json(hub: ModelHub, repo: str, revision: str, name: str) -> Mapping[str, Any]:
+@dataclass(frozen=True)
+class _Repository:
+    """A repository at a commit, with the sizes in bytes of its files."""
+
+    hub: ModelHub
+    repo: str
+    revision: str
+    files: Mapping[str, int]
+
+    async def text(self, name: str) -> str:
+        """A file's text."""
+        try:
+            return (await self.hub.read_file(self.repo, self.revision, name)).decode()
+        except UnicodeDecodeError as error:
+            raise _unsupported(f"{name} is not UTF-8") from error
+
+    async def json(self, name: str) -> Mapping[str, Any]:
+        """A file's JSON object; empty without the file."""
+        if name not in self.files:
+            return {}
+        try:
+            value = json.loads(await self.text(name))
+            json.dumps(value, ensure_ascii=False).encode()  # lone surrogates could be neither hashed nor sent
+        except (ValueError, RecursionError) as error:
+            raise _unsupported(f"{name} is not usable JSON") from error
+        if not isinstance(value, dict):
+            raise _unsupported(f"{name} is not a JSON object")
+        return value
+
+
+async def _pinned(repository: _Repository) -> PinnedModel:
+    for needed in ("config.json", "tokenizer.json"):
+        if needed not in repository.files:
+            raise _unsupported(f"the repository has no {needed}")
+    config = await repository.json("config.json")
+    architecture, dtype = _architecture(config), _dtype(config)
+    weights = await _weights_bytes(repository)
+    generation = await repository.json("generation_config.json")
+    tokenizer_json = await repository.text("tokenizer.json")
+    tokenizer_config = await repository.json("tokenizer_config.json")
+    template = _template(tokenizer_config)
+    if "chat_template.jinja" in repository.files:
+        template = await repository.text("chat_template.jinja")
+    # A tokenizer may be many megabytes: the event loop does not wait for it.
+    vocab_size = min(await asyncio.to_thread(_true_vocabulary, tokenizer_json), _positive(config, "vocab_size"))
     try:
-        value = json.loads(await hub.read_file(repo, revision, name))
-    except (ValueError, RecursionError) as error:
-        raise _unsupported(f"{name} is not JSON") from error
-    if not isinstance(value, dict):
-        raise _unsupported(f"{name} is not a JSON object")
-    return value
+        spec = ModelSpec(
+            repo=repository.repo,
+            revision=repository.revision,
+            architecture=architecture,
+            tokenizer_sha256=sha256(tokenizer_json.encode()).hexdigest(),
+            chat_template_sha256=None if template is None else sha256(template.encode()).hexdigest(),
+            eos_token_ids=_eos(generation, config, vocab_size),
+            vocab_size=vocab_size,
+            context_length=_positive(config, "max_position_embeddings"),
+            dtype=dtype,
+            parameter_count=max(1, weights // DTYPE_BYTES[dtype]),
+            weights_bytes=weights,
+        )
+    except ValidationError as error:
+        raise _unsupported(f"{error.errors()[0]['loc'][0]} is out of range") from error
+    return PinnedModel(spec, _tokenizer_files(spec, tokenizer_json, template, _special_tokens(tokenizer_config)))
+
+
+def _tokenizer_files(
+    spec: ModelSpec, tokenizer_json: str, template: str | None, special: Mapping[str, str]
+) -> TokenizerFiles:
+    identity = canonical_json([spec.tokenizer_sha256, spec.chat_template_sha256, special, spec.vocab_size])
+    return TokenizerFiles(
+        sha256=sha256(identity).hexdigest(),
+        tokenizer_json=tokenizer_json,
+        chat_template=template,
+        special_tokens=special,
+        vocab_size=spec.vocab_size,
+    )
+
+
+async def _weights_bytes(repository: _Repository) -> int:
+    """The size of the weights that are loaded: the index's files, else the one file; other copies do not count."""
+    if WEIGHTS_INDEX in repository.files:
+        shards = (await repository.json(WEIGHTS_INDEX)).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise _unsupported(f"{WEIGHTS_INDEX} has no weight_map")
+        names = set(shards.values())
+    else:
+        names = {WEIGHTS}
+    missing = sorted(name for name in names if repository.files.get(name, 0) == 0 or "/" in name)
+    if missing or not names:
+        raise _unsupported(f"the repository lacks top-level safetensors weights ({(missing or [WEIGHTS])[0][:100]})")
+    return sum(repository.files[name] for name in names)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     if name not in SUPPORTED_ARCHITECTURES:
-        supported = ", ".join(SUPPORTED_ARCHITECTURES)
-        raise Unprocessable(
-            "architecture_unsupported", f"{name} is not supported; supported: {supported}", param="model"
-        )
+        message = f"{str(name)[:100]} is not supported; supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
+        raise Unprocessable("architecture_unsupported", message, param="model")
     return str(name)
+
+
+def _dtype(config: Mapping[str, Any]) -> str:
+    name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    if name not in DTYPE_BYTES:
+        raise _unsupported(f"the dtype {name[:32]} is not served; served: {', '.join(DTYPE_BYTES)}")
+    return name
 
 
 def _positive(config: Mapping[str, Any], key: str) -> int:
     value = config.get(key)
-    if not isinstance(value, int) or value <= 0:
+    if type(value) is not int or value <= 0:
         raise _unsupported(f"config.json has no usable {key}")
     return value
 
 
-def _true_vocabulary(tokenizer_json: bytes) -> int:
+def _true_vocabulary(tokenizer_json: str) -> int:
     """One more than the highest id that the tokenizer can make or read."""
     try:
         tokenizer = json.loads(tokenizer_json)
         vocabulary = tokenizer["model"]["vocab"]
         ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-        return 1 + max(int(token) for token in [*ids, *(token["id"] for token in tokenizer.get("added_tokens", []))])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return 1 + max(int(token) for token in [*ids, *(token["id"] for token in tokenizer.get("added_tokens") or ())])
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _unsupported("tokenizer.json cannot be read") from error
 
 
 def _eos(generation: Mapping[str, Any], config: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
-    value = generation.get("eos_token_id", config.get("eos_token_id"))
+    value = generation.get("eos_token_id")
+    if value is None:
+        value = config.get("eos_token_id")
     ids: Sequence[Any] = value if isinstance(value, list) else [value]
-    if not all(isinstance(token, int) and 0 <= token < vocab_size for token in ids) or not ids:
+    if not ids or not all(type(token) is int and 0 <= token < vocab_size for token in ids):
         raise _unsupported("neither generation_config.json nor config.json has a usable eos_token_id")
     return tuple(sorted(set(ids)))
 
@@ -166,7 +216,8 @@ def _eos(generation: Mapping[str, Any], config: Mapping[str, Any], vocab_size: i
 def _template(tokenizer_config: Mapping[str, Any]) -> str | None:
     value = tokenizer_config.get("chat_template")
     if isinstance(value, list):  # named templates; "default" is the one for chats
-        value = next((item.get("template") for item in value if item.get("name") == "default"), None)
+        named = [item for item in value if isinstance(item, dict)]
+        value = next((item.get("template") for item in named if item.get("name") == "default"), None)
     return value if isinstance(value, str) else None
 
 

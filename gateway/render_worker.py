@@ -1,30 +1,40 @@
 """The process in which templates render and text becomes ids: python -m gateway.render_worker.
 
-It speaks frames on stdin and stdout: 4 bytes of length (little-endian), then JSON. It ends when stdin does, so a
-killed gateway leaves no orphan. Templates are strangers' code in a sandbox: each line has a time limit here, the
-process has a memory limit, and what gets past both is killed from outside (gateway/rendering.py).
+It speaks frames on stdin and stdout: 4 bytes of length (little-endian), then JSON. A request to load a tokenizer has
+one answer: null, or why it cannot be loaded. A request with items (lines to render, ids to decode) has one answer for
+each item as soon as that is done, in order, then null; when its time is used up the null comes early and the rest is
+for the gateway to send again. So whoever reads the answers knows at which item a process ended.
+
+It ends when stdin does, and by its limit of CPU time at the latest, so a killed gateway leaves no orphan. Templates are
+strangers' code in a sandbox: each line has a time limit here, the process has a memory limit, and what gets past both
+is killed from outside (gateway/render_process.py).
+
+Nothing here may import NumPy or the engine: a process is one of many, and starts while a customer waits.
 """
 
 import base64
 import json
+import math
 import resource
 import signal
 import struct
 import sys
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NoReturn
 
 from tokenizers import Tokenizer
 
-from protocol.encoding import decode_token_ids, encode_token_ids
 from protocol.rendering import ChatTemplate, TemplateFailed, reads_tools, template_variables
 
 MEMORY_BYTES = 4 * 1024**3
-MAX_CHARACTERS = 4_000_000
+MAX_CHARACTERS = 2_000_000
+"""Of one prompt: 15 times the most tokens that it may have. Tokenising more would take seconds and be refused."""
 MAX_PROMPT_TOKENS = 131_072
 KEPT_TOKENIZERS = 4
-Outcome = dict[str, Any]
+SPARE_CPU_SECONDS = 30
+Answer = dict[str, Any]
 
 
 class _TooSlow(BaseException):
@@ -36,122 +46,179 @@ def _on_alarm(_signal: int, _frame: Any) -> NoReturn:
 
 
 class _Refused(Exception):
-    """A line cannot be rendered."""
+    """An item cannot be done; its answer says why."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
+        self.answer: Answer = {"code": code, "message": message}
+
+
+class _TookTooLong(_Refused):
+    """An item was stopped at its time limit; the answer says so, because the gateway's patience is finite."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("template_error", f"the chat template took longer than {seconds:g} s")
+        self.answer["slow"] = True
+
+
+def _timed(work: Callable[[], Any], seconds: float) -> Any:
+    """What work returns.
+
+    CPU time is measured, of which templates are made: an honest line is not refused because the machine is busy.
+
+    Raises:
+        _TookTooLong: when it takes longer.
+    """
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        return work()
+    except _TooSlow:
+        raise _TookTooLong(seconds) from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class _Model:
     """A tokenizer with its compiled template; a template that does not compile refuses each chat line."""
 
-    def __init__(self, files: Mapping[str, Any]) -> None:
-        self.tokenizer = Tokenizer.from_str(files["tokenizer_json"])
+    def __init__(self, files: Mapping[str, Any], seconds: float) -> None:
+        self.tokenizer = _tokenizer(files["tokenizer_json"])
         self.vocab_size = int(files["vocab_size"])
-        self.template: ChatTemplate | None = None
-        self.fault: _Refused | None = None
-        source = files["chat_template"]
-        if source is None:
-            self.fault = _Refused("chat_template_unavailable", "the model has no chat template; use /v1/completions")
+        self._source, self._special_tokens = files["chat_template"], files["special_tokens"]
+        self._template: ChatTemplate | None = None
+        self._fault = "chat_template_unavailable", "the model has no chat template; use /v1/completions"
+        if self._source is None:
             return
         try:
-            self.variables = template_variables(source)
-            self.takes_tools = reads_tools(source)
-            self.template = ChatTemplate(source, files["special_tokens"])
-        except TemplateFailed as error:
-            self.fault = _Refused("template_error", f"the model's chat template cannot be used: {error}")
+            _timed(self._compile, seconds)
+        except (TemplateFailed, _TookTooLong) as error:
+            self._fault = "template_error", f"the model's chat template cannot be used: {error}"
 
-    def render(self, request: Mapping[str, Any], seconds: float) -> str:
-        """The text of a chat line; _Refused otherwise."""
-        if self.template is None:
-            raise self.fault or _Refused("template_error", "the model's chat template cannot be used")
-        unknown = sorted(set(request["template_kwargs"]) - self.variables)
+    def _compile(self) -> None:
+        variables = template_variables(self._source)
+        self._variables = variables - set(self._special_tokens)
+        self._takes_tools = reads_tools(self._source)
+        self._template = ChatTemplate(self._source, self._special_tokens)
+
+    def _render(self, line: Mapping[str, Any], seconds: float) -> str:
+        template = self._template
+        if template is None:
+            raise _Refused(*self._fault)
+        unknown = sorted(set(line["template_kwargs"]) - self._variables)
         if unknown:
             message = f"the model's chat template has no variable {unknown[0][:64]} that may be set"
             raise _Refused("unsupported_template_kwarg", message)
-        if request["tools"] and not self.takes_tools:
+        if line["tools"] and not self._takes_tools:
             raise _Refused("tools_unavailable", "the model's chat template takes no tools")
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        arguments = line["messages"], line["tools"], line["template_kwargs"], MAX_CHARACTERS
         try:
-            return self.template.render(
-                request["messages"], request["tools"], request["template_kwargs"], MAX_CHARACTERS
-            )
+            return str(_timed(lambda: template.render(*arguments), seconds))
         except TemplateFailed as error:
             raise _Refused("template_error", f"the chat template refused the line: {error}") from error
-        except _TooSlow:
-            raise _Refused("template_error", f"the chat template took longer than {seconds:g} s") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def ids(self, texts: Sequence[str], *, special: bool) -> list[list[int]]:
-        """Token ids of texts."""
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=special)]
+    def prompt(self, line: Any, seconds: float) -> Answer:
+        """The token ids of a line, packed."""
+        prompt = line["prompt"]
+        if prompt is None:
+            ids = self._ids(self._render(line, seconds), special=False)
+        else:
+            ids = prompt if isinstance(prompt, list) else self._ids(prompt, special=True)
+        if not ids:
+            raise _Refused("invalid_prompt", "the prompt has no tokens")
+        if len(ids) > MAX_PROMPT_TOKENS:
+            raise _Refused("prompt_too_long", f"{len(ids)} prompt tokens; at most {MAX_PROMPT_TOKENS}")
+        if max(ids) >= self.vocab_size:
+            raise _Refused("invalid_prompt", f"token id {max(ids)} is not below {self.vocab_size}")
+        return {"ids": base64.b64encode(struct.pack(f"<{len(ids)}I", *ids)).decode()}
 
-
-def _checked(ids: list[int], vocab_size: int) -> Outcome:
-    if not ids:
-        return {"code": "invalid_prompt", "message": "the prompt has no tokens"}
-    if len(ids) > MAX_PROMPT_TOKENS:
-        return {"code": "prompt_too_long", "message": f"{len(ids)} prompt tokens; at most {MAX_PROMPT_TOKENS}"}
-    if max(ids) >= vocab_size:
-        return {"code": "invalid_prompt", "message": f"token id {max(ids)} is not below {vocab_size}"}
-    return {"ids": base64.b64encode(encode_token_ids(ids)).decode()}
-
-
-def _render(model: _Model, frame: Mapping[str, Any]) -> list[Outcome]:
-    requests = frame["requests"]
-    outcomes: list[Outcome] = [{} for _ in requests]
-    texts: dict[bool, list[tuple[int, str]]] = {False: [], True: []}
-    for at, request in enumerate(requests):
-        prompt = request["prompt"]
+    def _ids(self, text: str, *, special: bool) -> list[int]:
+        if len(text) > MAX_CHARACTERS:
+            raise _Refused("prompt_too_long", f"{len(text)} characters; at most {MAX_CHARACTERS}")
         try:
-            if isinstance(prompt, list):
-                outcomes[at] = _checked(prompt, model.vocab_size)
-            elif prompt is not None:
-                texts[True].append((at, prompt))
-            else:
-                texts[False].append((at, model.render(request, frame["seconds"])))
+            # Three times as fast as encode, because it keeps no offsets.
+            ids: list[int] = self.tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        except Exception as error:  # the library raises Exception itself
+            raise _Refused("invalid_prompt", f"the tokenizer cannot take the text: {error}"[:300]) from error
+        return ids
+
+    def text(self, packed: Any, _seconds: float) -> Answer:
+        """The text of packed token ids."""
+        data = base64.b64decode(packed)
+        ids = struct.unpack(f"<{len(data) // 4}I", data)
+        return {"text": self.tokenizer.decode(ids, skip_special_tokens=True)}
+
+
+def _tokenizer(source: str) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(source)
+    except Exception as error:  # the library raises Exception itself
+        raise _Refused("model_unsupported", f"tokenizer.json cannot be loaded: {error}"[:300]) from error
+
+
+def _load(models: OrderedDict[str, _Model], frame: Mapping[str, Any]) -> Answer | None:
+    try:
+        models[frame["tokenizer"]] = _Model(frame["files"], frame["seconds"])
+    except _Refused as refused:
+        return refused.answer
+    if len(models) > KEPT_TOKENIZERS:
+        models.popitem(last=False)
+    return None
+
+
+def _work(model: _Model, frame: Mapping[str, Any]) -> None:
+    seconds = frame["seconds"]
+    one = model.prompt if frame["action"] == "render" else model.text
+    ends_at = time.monotonic() + frame["chunk_seconds"]
+    for item in frame["items"]:
+        _allow_cpu(seconds + SPARE_CPU_SECONDS)
+        try:
+            answer = one(item, seconds)
         except _Refused as refused:
-            outcomes[at] = {"code": refused.code, "message": refused.message}
-    for special, found in texts.items():
-        for (at, _), ids in zip(found, model.ids([text for _, text in found], special=special), strict=True):
-            outcomes[at] = _checked(ids, model.vocab_size)
-    return outcomes
+            answer = refused.answer
+        _write(answer)
+        if time.monotonic() > ends_at:
+            break
+    _write(None)
 
 
-def _decode(model: _Model, frame: Mapping[str, Any]) -> list[str]:
-    sequences = [decode_token_ids(base64.b64decode(text)) for text in frame["sequences"]]
-    return model.tokenizer.decode_batch(sequences, skip_special_tokens=True)
-
-
-def _answer(models: OrderedDict[str, _Model], frame: Mapping[str, Any]) -> Any:
-    name = frame["tokenizer"]
-    if frame["action"] == "load":
-        models[name] = _Model(frame["files"])
-        if len(models) > KEPT_TOKENIZERS:
-            models.popitem(last=False)
-        return None
-    models.move_to_end(name)
-    return (_render if frame["action"] == "render" else _decode)(models[name], frame)
+def _allow_cpu(seconds: float) -> None:
+    """Let the kernel end the process when it works longer than this, whatever it is doing."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    until = math.ceil(used.ru_utime + used.ru_stime + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (until if most == resource.RLIM_INFINITY else min(until, most), most))
 
 
 def _read(source: BinaryIO) -> Any:
+    """The next frame; None when stdin ended, be it within a frame."""
     header = source.read(4)
-    return json.loads(source.read(struct.unpack("<I", header)[0])) if len(header) == 4 else None
+    if len(header) < 4:
+        return None
+    (length,) = struct.unpack("<I", header)
+    body = source.read(length)
+    return json.loads(body) if len(body) == length else None
+
+
+def _write(answer: Answer | None) -> None:
+    body = json.dumps(answer).encode()
+    sys.stdout.buffer.write(struct.pack("<I", len(body)) + body)
+    sys.stdout.buffer.flush()
 
 
 def main() -> None:
     """Answer frames until stdin ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    signal.signal(signal.SIGALRM, _on_alarm)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, _on_alarm)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway decides when to stop
     models: OrderedDict[str, _Model] = OrderedDict()
     while (frame := _read(sys.stdin.buffer)) is not None:
-        body = json.dumps(_answer(models, frame)).encode()
-        sys.stdout.buffer.write(struct.pack("<I", len(body)) + body)
-        sys.stdout.buffer.flush()
+        _allow_cpu(frame["seconds"] + SPARE_CPU_SECONDS)
+        if frame["action"] == "load":
+            _write(_load(models, frame))
+        else:
+            models.move_to_end(frame["tokenizer"])
+            _work(models[frame["tokenizer"]], frame)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,23 @@
 
 import asyncio
 import base64
-import contextlib
 import json
-import struct
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gateway.render_worker import KEPT_TOKENIZERS
+from gateway.errors import Unavailable
+from gateway.render_process import Answer, CannotLoad, Job, ProcessDied, ProcessOverran, RenderProcess
 from protocol.encoding import decode_token_ids, encode_token_ids
 
-CHUNK = 64
-START_SECONDS = 30.0
+CHUNK_ITEMS = 64
+CHUNK_BYTES = 1024 * 1024
+GRACE_SECONDS = 10.0
+"""How much longer than its time limit an item may take before its process is killed: tokenising comes after rendering,
+and no alarm interrupts it."""
+SLOW_ITEMS = 3
+LOST_PROCESSES = 3
+HASTE = 50
 
 
 @dataclass(frozen=True)
@@ -61,176 +63,164 @@ class RenderRefusal:
     message: str
 
 
-class _WorkerDied(Exception):
-    """The process ended before it answered, perhaps for a reason that is not the line's."""
-
-
-class _WorkerOverran(Exception):
-    """The process did not answer in time and was killed."""
-
-
 class _Patience:
-    """How many overruns one call may still cost: a template that hangs on every line must not hold the pool."""
+    """What one call may still cost the pool, whatever its template does.
+
+    After SLOW_ITEMS slow items each further one gets a fiftieth of the time, plenty for an honest one. From
+    LOST_PROCESSES lost processes on, a chunk's items after the one that cost a process are not tried.
+    """
 
     def __init__(self) -> None:
-        self.overruns_left = 3
+        self._slow_items = 0
+        self._lost_processes = 0
+
+    def item_seconds(self, seconds: float) -> float:
+        """The time limit of the next items."""
+        return seconds if self._slow_items < SLOW_ITEMS else seconds / HASTE
+
+    def count(self, answers: Sequence[Answer]) -> None:
+        """Take note of answers."""
+        self._slow_items += sum("slow" in answer for answer in answers)
+
+    def lose(self, message: str, items_left: int) -> list[Answer]:
+        """The answers to the item that cost a process, and to those after it where they are given up."""
+        self._slow_items += 1
+        self._lost_processes += 1
+        answers = [_template_error(message)]
+        if self._lost_processes >= LOST_PROCESSES:
+            answers += [_template_error("not tried: other lines of the file took too long")] * (items_left - 1)
+        return answers
 
 
-class _Worker:
-    """One process and the tokenizers it has loaded."""
-
-    def __init__(self) -> None:
-        self._process: Process | None = None
-        self._loaded: OrderedDict[str, None] = OrderedDict()
-
-    async def ask(self, tokenizer: TokenizerFiles, frame: Mapping[str, Any], seconds: float) -> Any:
-        """The answer to a frame; a worker that overruns or dies is replaced at the next call."""
-        try:
-            async with asyncio.timeout(seconds + START_SECONDS if self._process is None else seconds):
-                if self._process is None:
-                    self._process = await _spawn()
-                if tokenizer.sha256 not in self._loaded:
-                    await self._exchange({"action": "load", "tokenizer": tokenizer.sha256, "files": _files(tokenizer)})
-                    self._remember(tokenizer.sha256)
-                self._loaded.move_to_end(tokenizer.sha256)
-                return await self._exchange({**frame, "tokenizer": tokenizer.sha256})
-        except TimeoutError as error:
-            await self.stop()
-            raise _WorkerOverran from error
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            await self.stop()
-            raise _WorkerDied from error
-        except BaseException:  # a cancelled call leaves half an answer in the pipe: this process cannot go on
-            await self.stop()
-            raise
-
-    def _remember(self, name: str) -> None:
-        self._loaded[name] = None
-        if len(self._loaded) > KEPT_TOKENIZERS:
-            self._loaded.popitem(last=False)
-
-    async def _exchange(self, frame: Mapping[str, Any]) -> Any:
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            raise ConnectionError("the worker is gone")
-        body = json.dumps(frame).encode()
-        process.stdin.write(struct.pack("<I", len(body)) + body)
-        await process.stdin.drain()
-        (length,) = struct.unpack("<I", await process.stdout.readexactly(4))
-        return json.loads(await process.stdout.readexactly(length))
-
-    async def stop(self) -> None:
-        """Kill the process, if there is one."""
-        process, self._process = self._process, None
-        self._loaded.clear()
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-
-def _files(tokenizer: TokenizerFiles) -> dict[str, Any]:
-    return {
-        "tokenizer_json": tokenizer.tokenizer_json,
-        "chat_template": tokenizer.chat_template,
-        "special_tokens": dict(tokenizer.special_tokens),
-        "vocab_size": tokenizer.vocab_size,
-    }
-
-
-async def _spawn() -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway.render_worker", stdin=PIPE, stdout=PIPE, stderr=DEVNULL
-    )
+def _template_error(message: str) -> Answer:
+    return {"code": "template_error", "message": message}
 
 
 class RenderPool:
-    """Renders and decodes in worker processes, off the event loop; processes start when they are first needed."""
+    """Renders and decodes in processes, off the event loop; processes start when they are first needed."""
 
-    def __init__(self, workers: int, line_seconds: float) -> None:
+    def __init__(self, workers: int, line_seconds: float, grace_seconds: float = GRACE_SECONDS) -> None:
         """Make the pool.
 
         Args:
             workers: processes.
             line_seconds: longest time one line's template may take.
+            grace_seconds: how much longer than that a process may be silent before it is killed.
         """
         self._line_seconds = line_seconds
-        self._workers = [_Worker() for _ in range(workers)]
-        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        for worker in self._workers:
-            self._idle.put_nowait(worker)
+        self._grace_seconds = grace_seconds
+        self._processes = [RenderProcess() for _ in range(workers)]
+        self._idle: asyncio.Queue[RenderProcess] = asyncio.Queue()
+        for process in self._processes:
+            self._idle.put_nowait(process)
 
     async def close(self) -> None:
-        """End the processes."""
-        for worker in self._workers:
-            await worker.stop()
+        """End the processes; a call that still goes on fails."""
+        for process in self._processes:
+            await process.close()
 
     async def render(
         self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest]
     ) -> list[RenderedPrompt | RenderRefusal]:
-        """The outcome of each request, in order."""
+        """The outcome of each request, in order.
+
+        Raises:
+            Unprocessable: model_unsupported when the tokenizer cannot be used at all.
+            Unavailable: batch_unavailable when no process could load it.
+        """
+        items = await asyncio.to_thread(_items, requests)  # a call's lines may be many megabytes
+        return [_outcome(answer) for answer in await self._answers("render", tokenizer, items)]
+
+    async def decode(self, tokenizer: TokenizerFiles, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sequence: one decode of the whole, special tokens left out.
+
+        Raises:
+            Unprocessable, Unavailable: as render.
+        """
+        items = [b'"' + base64.b64encode(encode_token_ids(ids)) + b'"' for ids in sequences]
+        answers = await self._answers("decode", tokenizer, items)
+        failed = next((answer["message"] for answer in answers if "text" not in answer), None)
+        if failed is not None:
+            raise Unavailable("batch_unavailable", f"token ids could not be decoded: {failed}")
+        return [answer["text"] for answer in answers]
+
+    async def _answers(self, action: str, tokenizer: TokenizerFiles, items: Sequence[bytes]) -> list[Answer]:
+        """The answers to all items, in order, from as many processes as are idle."""
         patience = _Patience()
-        chunks = [requests[at : at + CHUNK] for at in range(0, len(requests), CHUNK)]
-        parts = await asyncio.gather(*(self._render_chunk(tokenizer, chunk, patience) for chunk in chunks))
-        return [outcome for part in parts for outcome in part]
-
-    async def _render_chunk(
-        self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest], patience: _Patience
-    ) -> list[RenderedPrompt | RenderRefusal]:
-        """The outcomes of a chunk; when it brings a process down, each of its lines is tried alone."""
-        with contextlib.suppress(_WorkerDied, _WorkerOverran):
-            return await self._try(tokenizer, requests)
-        outcomes: list[RenderedPrompt | RenderRefusal] = []
-        for request in requests:
-            outcomes += await self._render_alone(tokenizer, request, patience)
-        return outcomes
-
-    async def _render_alone(
-        self, tokenizer: TokenizerFiles, request: RenderRequest, patience: _Patience
-    ) -> list[RenderedPrompt | RenderRefusal]:
-        if patience.overruns_left == 0:
-            return [RenderRefusal("template_error", "the chat template took too long on too many lines")]
+        chunks = [asyncio.create_task(self._chunk(action, tokenizer, chunk, patience)) for chunk in _chunks(items)]
         try:
-            return await self._try(tokenizer, [request])
-        except _WorkerOverran:
-            patience.overruns_left -= 1
-            return [RenderRefusal("template_error", "the chat template could not be stopped in time")]
-        except _WorkerDied:
-            return [RenderRefusal("template_error", "rendering this line ended the process that did it")]
+            parts = await asyncio.gather(*chunks)
+        except BaseException:
+            for task in chunks:
+                task.cancel()
+            await asyncio.gather(*chunks, return_exceptions=True)
+            raise
+        return [answer for part in parts for answer in part]
 
-    async def _try(
-        self, tokenizer: TokenizerFiles, requests: Sequence[RenderRequest]
-    ) -> list[RenderedPrompt | RenderRefusal]:
-        lines = [
+    async def _chunk(
+        self, action: str, tokenizer: TokenizerFiles, items: Sequence[bytes], patience: _Patience
+    ) -> list[Answer]:
+        """The answers to a chunk's items, whatever some of them do to the processes."""
+        answers: list[Answer] = []
+        suspect = -1
+        while (start := len(answers)) < len(items):
+            item_seconds = patience.item_seconds(self._line_seconds)
+            times = item_seconds, self._line_seconds, self._grace_seconds
+            job = Job(action, tokenizer.sha256, asdict(tokenizer), *times)
+            try:
+                await self._work(job, items[start:], answers)
+            except ProcessOverran:
+                answers += patience.lose("the line could not be stopped in time", len(items) - len(answers))
+            except ProcessDied:
+                if suspect == len(answers):
+                    answers += patience.lose("the line ended the process that did it", len(items) - len(answers))
+                else:  # the process may have been killed for no fault of the item: once more
+                    suspect = len(answers)
+            patience.count(answers[start:])
+        return answers
+
+    async def _work(self, job: Job, items: Sequence[bytes], answers: list[Answer]) -> None:
+        """Have an idle process do as many of the items as it will; one that cannot load is followed by another."""
+        for _ in range(2):
+            process = await self._idle.get()
+            try:
+                return await process.work(job, items, answers)
+            except CannotLoad:
+                continue
+            finally:
+                self._idle.put_nowait(process)
+        raise Unavailable("batch_unavailable", "the model's tokenizer could not be loaded; retry shortly")
+
+
+def _items(requests: Sequence[RenderRequest]) -> list[bytes]:
+    """Requests as the JSON that a process reads."""
+    return [
+        json.dumps(
             {
                 "messages": request.messages,
                 "tools": request.tools,
                 "template_kwargs": dict(request.template_kwargs),
                 "prompt": request.prompt,
             }
-            for request in requests
-        ]
-        frame = {"action": "render", "seconds": self._line_seconds, "requests": lines}
-        # More than one line's time: the alarm inside comes first, the kill is for code that no alarm interrupts.
-        answers = await self._ask(tokenizer, frame, 2 * self._line_seconds + 5)
-        return [_outcome(answer) for answer in answers]
-
-    async def decode(self, tokenizer: TokenizerFiles, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sequence: one decode of the whole, special tokens left out."""
-        packed = [base64.b64encode(encode_token_ids(ids)).decode() for ids in sequences]
-        frame = {"action": "decode", "sequences": packed}
-        answer: list[str] = await self._ask(tokenizer, frame, 60.0)
-        return answer
-
-    async def _ask(self, tokenizer: TokenizerFiles, frame: Mapping[str, Any], seconds: float) -> Any:
-        worker = await self._idle.get()
-        try:
-            return await worker.ask(tokenizer, frame, seconds)
-        finally:
-            self._idle.put_nowait(worker)
+        ).encode()
+        for request in requests
+    ]
 
 
-def _outcome(answer: Mapping[str, Any]) -> RenderedPrompt | RenderRefusal:
+def _chunks(items: Sequence[bytes]) -> list[list[bytes]]:
+    """Items in order, in parts of at most CHUNK_ITEMS and (but for a single item) CHUNK_BYTES."""
+    chunks: list[list[bytes]] = []
+    size = 0
+    for item in items:
+        if not chunks or len(chunks[-1]) == CHUNK_ITEMS or size + len(item) > CHUNK_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(item)
+        size += len(item)
+    return chunks
+
+
+def _outcome(answer: Answer) -> RenderedPrompt | RenderRefusal:
     if "code" in answer:
         return RenderRefusal(answer["code"], answer["message"])
     return RenderedPrompt(decode_token_ids(base64.b64decode(answer["ids"])))

@@ -1,12 +1,10 @@
 """The rules of a batch file: bytes → lines → requests or refusals. One line in, exactly one outcome out."""
 
-import json
-import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.core import strict_json
 from gateway.core.line_fields import (
     CHAT_URL,
     COMPLETIONS_URL,
@@ -17,11 +15,8 @@ from gateway.core.line_fields import (
 
 MAX_LINES = 50_000
 MAX_LINE_BYTES = 8 * 1024 * 1024
-MAX_NESTING = 64
-MAX_INTEGER_DIGITS = 20
 MAX_CUSTOM_ID = 64
 ENVELOPE = {"custom_id": str, "method": str, "url": str, "body": dict}
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -104,72 +99,24 @@ def read_lines(chunks: Iterable[bytes]) -> Iterator[RawLine]:
     yield from splitter.finish()
 
 
-class _NotJson(ValueError):
-    """A text that json.loads would take and we do not."""
-
-
-def _integer(text: str) -> int:
-    if len(text) > MAX_INTEGER_DIGITS:
-        raise _NotJson(f"an integer of {len(text)} digits")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise _NotJson(f"{text[:20]} is no finite number")
-    return value
-
-
-def _constant(text: str) -> float:
-    raise _NotJson(f"{text} is not JSON")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise _NotJson("a key stands twice in one object")
-    return made
-
-
-def _nests_too_deep(value: Any) -> bool:
-    """Whether containers lie more than MAX_NESTING deep; level by level, so no recursion."""
-    level = [value]
-    for _ in range(MAX_NESTING + 1):
-        containers = [item for item in level if isinstance(item, dict | list)]
-        if not containers:
-            return False
-        level = [child for item in containers for child in (item.values() if isinstance(item, dict) else item)]
-    return any(isinstance(item, dict | list) for item in level)
-
-
-def parse_json(data: bytes) -> dict[str, Any]:
-    """One JSON object, strictly.
-
-    Raises:
-        FieldRefused: invalid_json or invalid_text.
-    """
+def _read_object(data: bytes) -> tuple[str, dict[str, Any]]:
     try:
-        value = json.loads(
-            data.decode(),
-            parse_int=_integer,
-            parse_float=_number,
-            parse_constant=_constant,
-            object_pairs_hook=_object,
-        )
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise FieldRefused("invalid_json", f"not valid JSON: {reason}") from error
+        text = data.decode()
+        value = strict_json.parse(text)
+    except (UnicodeDecodeError, strict_json.NotStrictJson) as error:
+        raise FieldRefused("invalid_json", f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise FieldRefused("invalid_json", "a line must be one JSON object")
-    if _nests_too_deep(value):
-        raise FieldRefused("invalid_json", f"nested deeper than {MAX_NESTING}")
-    if _SURROGATE_ESCAPE.search(data):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise FieldRefused("invalid_text", "a text holds a lone surrogate") from None
-    return value
+    return text, value
+
+
+def _readable_custom_id(line: dict[str, Any]) -> str | None:
+    """The custom_id as far as it can be echoed, also for a line that is refused for something else."""
+    value = line.get("custom_id")
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_CUSTOM_ID:
+        return None
+    # UTF-8 has no lone surrogates, which JSON's escapes can smuggle in.
+    return value if value == value.encode(errors="replace").decode() else None
 
 
 def _check_envelope(line: dict[str, Any]) -> None:
@@ -195,10 +142,10 @@ def parse_line(raw: RawLine) -> ParsedLine | LineRefusal:
     try:
         if raw.data is None:
             raise FieldRefused("invalid_line", f"the line is longer than {MAX_LINE_BYTES} bytes")
-        line = parse_json(raw.data)
-        named = line.get("custom_id")
-        if isinstance(named, str) and 1 <= len(named) <= MAX_CUSTOM_ID:
-            custom_id = named
+        text, line = _read_object(raw.data)
+        custom_id = _readable_custom_id(line)
+        if strict_json.holds_lone_surrogate(text, line):
+            raise FieldRefused("invalid_text", "a text holds a lone surrogate")
         _check_envelope(line)
         return ParsedLine(raw.number, line["custom_id"], line["url"], parse_body(line["url"], line["body"]))
     except FieldRefused as refused:

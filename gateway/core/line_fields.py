@@ -3,15 +3,17 @@
 null equals omitted for every optional field; 64 and 64.0 are the same integer; booleans and texts are no numbers.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.core import strict_json
 from protocol.sampling import MAX_SEED, Sampling
 
 CHAT_URL = "/v1/chat/completions"
 COMPLETIONS_URL = "/v1/completions"
+SMALLEST_TEMPERATURE = 2.0**-64
+"""Less is 0 to float32, or makes infinities of logits: greedy sampling by another name."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MESSAGE_KEYS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id"})
 
@@ -70,7 +72,7 @@ def _number(name: str, value: Any, fits: Callable[[float], bool], rule: str) -> 
     # The bound keeps float() of a huge integer from overflowing; every range below lies far inside it.
     if not _is_number(value) or abs(value) > 2**63 or not fits(float(value)):
         raise FieldRefused(f"invalid_{name}", f"{name} must be {rule}")
-    return float(value)
+    return float(value) + 0.0  # -0.0 becomes 0.0
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> int:
@@ -80,7 +82,7 @@ def _integer(name: str, value: Any, low: int, high: int) -> int:
 
 
 def _temperature(value: Any) -> float:
-    if _is_number(value) and value == 0:
+    if _is_number(value) and 0 <= value < SMALLEST_TEMPERATURE:
         raise FieldRefused("greedy_unavailable", "temperature 0 is not offered: every token is a seeded draw")
     return _number("temperature", value, lambda x: 0 < x <= 4, "above 0 and at most 4")
 
@@ -125,16 +127,24 @@ def _text_of(content: Any, where: str) -> str:
     return "".join(part["text"] for part in content)
 
 
+def _json_text(text: str, where: str) -> Any:
+    """A JSON text inside the line, held to the same rules as the line itself."""
+    try:
+        value = strict_json.parse(text)
+    except strict_json.NotStrictJson as error:
+        raise FieldRefused("invalid_messages", f"{where} is not valid JSON: {error}") from error
+    if strict_json.holds_lone_surrogate(text, value):
+        raise FieldRefused("invalid_text", f"{where} holds a lone surrogate")
+    return value
+
+
 def _tool_call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise FieldRefused("invalid_messages", f"{where} must name a function")
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = None
+        arguments = _json_text(arguments, f"{where}.function.arguments")
     if not isinstance(arguments, dict):
         raise FieldRefused("invalid_messages", f"{where}.function.arguments must be a JSON object")
     kept = {key: call[key] for key in ("id", "type") if isinstance(call.get(key), str)}
@@ -203,8 +213,11 @@ def _template_kwargs(value: Any) -> Mapping[str, Any]:
 def _prompt(value: Any) -> str | tuple[int, ...]:
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value):
-        return tuple(value)
+    if isinstance(value, list) and value:
+        # 5.0 is the integer 5 here as in every field; true is none.
+        ids = tuple(int(item) if isinstance(item, float) and item.is_integer() else item for item in value)
+        if all(type(item) is int and item >= 0 for item in ids):
+            return ids
     raise FieldRefused("invalid_prompt", "prompt must be a text or a non-empty list of token ids, one prompt a line")
 
 

@@ -99,6 +99,25 @@ def test_what_is_not_strict_json_is_refused(data: bytes) -> None:
     assert code_of(parse(data)) == "invalid_json"
 
 
+@pytest.mark.parametrize("data", [b"{" * 900_000, b'{"a":' * 900_000, b'{"a": [' + b"{}," * 900_000 + b"1]}"])
+def test_a_hostile_line_is_refused_in_bounded_time(data: bytes) -> None:
+    assert code_of(parse(data)) in ("invalid_json", "invalid_line")
+
+
+def test_nesting_is_allowed_to_its_limit() -> None:
+    within, beyond = (b'{"a": ' + b"[" * depth + b"]" * depth + b"}" for depth in (63, 64))
+    assert code_of(parse(within)) == "invalid_line"
+    assert code_of(parse(beyond)) == "invalid_json"
+
+
+def test_a_line_refused_for_a_text_keeps_its_custom_id_if_that_can_be_echoed() -> None:
+    line = b'{"custom_id": "%s", "method": "POST", "url": "/v1/completions", "body": {"prompt": "\\udc00"}}'
+    assert [(parse(line % name).custom_id, code_of(parse(line % name))) for name in (b"keep", b"\\ud800")] == [
+        ("keep", "invalid_text"),
+        (None, "invalid_text"),
+    ]
+
+
 def test_a_lone_surrogate_is_refused_and_a_pair_is_not() -> None:
     assert code_of(parse(b'{"custom_id": "\\ud800"}')) == "invalid_text"
     line = {"custom_id": "q", "method": "POST", "url": CHAT, "body": {"messages": [{"role": "user", "content": "😀"}]}}
@@ -133,6 +152,11 @@ def test_the_envelope_is_checked(change: dict[str, Any], code: str | None) -> No
         assert outcome.custom_id == change["custom_id"]
 
 
+def test_an_object_spread_over_lines_is_refused_line_by_line() -> None:
+    spread = json.dumps(ENVELOPE, indent=1).encode()
+    assert [code_of(parse_line(raw)) for raw in read_lines([spread])] == ["invalid_json"] * (spread.count(b"\n") + 1)
+
+
 def test_a_missing_key_is_named() -> None:
     outcome = parse({"custom_id": "k", "params": {}})
     assert isinstance(outcome, LineRefusal)
@@ -163,6 +187,9 @@ def test_a_missing_key_is_named() -> None:
         ({"prompt": "x"}, "unsupported_parameter"),
         ({"temperature": 0}, "greedy_unavailable"),
         ({"temperature": 0.0}, "greedy_unavailable"),
+        ({"temperature": 1e-300}, "greedy_unavailable"),
+        ({"temperature": -0.0}, "greedy_unavailable"),
+        ({"temperature": -1e-300}, "invalid_temperature"),
         ({"temperature": -1}, "invalid_temperature"),
         ({"temperature": 4.1}, "invalid_temperature"),
         ({"temperature": "1"}, "invalid_temperature"),
@@ -231,6 +258,7 @@ def test_neutral_ignored_and_null_fields_are_as_omitted(body: dict[str, Any]) ->
         ({"max_tokens": 64.0}, {"max_completion_tokens": 64}),
         ({"max_tokens": 64, "max_completion_tokens": 64}, {"max_tokens": 64}),
         ({"n": 1.0, "seed": 7.0}, {"seed": 7}),
+        ({"min_p": -0.0}, {}),
     ],
 )
 def test_equal_sampling_is_the_same_object(left: dict[str, Any], right: dict[str, Any]) -> None:
@@ -250,7 +278,7 @@ def test_a_prompt_that_is_no_text_or_list_of_ids_is_refused(prompt: Any) -> None
 
 def test_a_prompt_may_be_text_or_ids_and_takes_no_chat_fields() -> None:
     assert usable(text(prompt="hi")).body.prompt == "hi"
-    assert usable(text(prompt=[1, 2])).body.prompt == (1, 2)
+    assert usable(text(prompt=[1, 2.0])).body.prompt == (1, 2)
     assert code_of(text(messages=HELLO)) == "unsupported_parameter"
 
 
@@ -272,10 +300,70 @@ def test_tool_turns_are_kept_with_arguments_as_objects_and_parts_as_text() -> No
     assert made[2]["content"] == "42"
 
 
-@pytest.mark.parametrize("arguments", ["not json", "[1]", 5, '"text"'])
-def test_arguments_that_are_no_object_are_refused(arguments: Any) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("not json", "invalid_messages"),
+        ("", "invalid_messages"),
+        ("[1]", "invalid_messages"),
+        (5, "invalid_messages"),
+        ('"text"', "invalid_messages"),
+        ('{"a": NaN}', "invalid_messages"),
+        ('{"a": 1e999}', "invalid_messages"),
+        ('{"a": 1, "a": 2}', "invalid_messages"),
+        ('{"a":' * 900 + "1" + "}" * 900, "invalid_messages"),
+        ('{"a": "\\ud800"}', "invalid_text"),
+    ],
+)
+def test_arguments_that_are_no_object_in_strict_json_are_refused(arguments: Any, code: str) -> None:
     call = {"function": {"name": "add", "arguments": arguments}}
+    assert code_of(chat(messages=[{"role": "assistant", "tool_calls": [call]}])) == code
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        5,
+        {},
+        {"function": "add"},
+        {"function": {}},
+        {"function": {"name": 1}},
+        {"type": "custom", "custom": {"name": "a", "input": "x"}},
+    ],
+)
+def test_a_tool_call_that_names_no_function_is_refused(call: Any) -> None:
     assert code_of(chat(messages=[{"role": "assistant", "tool_calls": [call]}])) == "invalid_messages"
+
+
+def test_only_an_assistant_calls_tools() -> None:
+    call = {"function": {"name": "add", "arguments": "{}"}}
+    assert code_of(chat(messages=[{"role": "user", "content": "x", "tool_calls": [call]}])) == "invalid_messages"
+    assert code_of(chat(messages=[{"role": "assistant", "tool_calls": "x"}])) == "invalid_messages"
+    assert code_of(chat(messages=[{"role": "assistant", "content": None, "tool_calls": []}])) == "invalid_messages"
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_every_role_of_the_specification_may_speak(role: str) -> None:
+    message = {"role": role, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "n"}
+    assert usable(chat(messages=[message])).body.messages == ({"role": role, "name": "n", "content": "ab"},)
+
+
+@pytest.mark.parametrize(
+    "part", [5, {}, {"type": 1}, {"type": "text"}, {"type": "text", "text": None}, {"type": "text", "text": 1}]
+)
+def test_a_text_part_without_a_text_is_refused(part: Any) -> None:
+    assert code_of(chat(messages=[{"role": "user", "content": [part]}])) == "invalid_messages"
+
+
+@pytest.mark.parametrize("message", [5, "x", None, {"role": None, "content": "x"}, {"role": ["user"], "content": "x"}])
+def test_what_is_no_message_is_refused(message: Any) -> None:
+    assert code_of(chat(messages=[message])) == "invalid_messages"
+
+
+def test_the_reference_answer_of_an_evaluation_is_read_and_never_part_of_the_prompt() -> None:
+    body = usable(chat(metadata={"answer": "56", "other": 1})).body
+    assert (body.answer, body.messages) == ("56", tuple(HELLO))
+    assert [usable(chat(metadata=value)).body.answer for value in ({"answer": 56}, "x", [1], {})] == [None] * 4
 
 
 def test_the_first_line_with_a_custom_id_is_kept() -> None:

@@ -1,9 +1,13 @@
 """The rendering processes: the right ids, and harm kept to the line that does it."""
 
 import asyncio
+import json
 import os
 import signal
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +15,9 @@ import pytest
 from customer import MODEL, MODELS, REVISION, FolderHub
 from transformers import AutoTokenizer
 
+from gateway.errors import Unprocessable
 from gateway.models import pin_model
+from gateway.render_worker import KEPT_TOKENIZERS, MAX_CHARACTERS
 from gateway.rendering import RenderedPrompt, RenderPool, RenderRefusal, RenderRequest, TokenizerFiles
 
 HELLO = [{"role": "user", "content": "What is 7 times 8?"}]
@@ -28,6 +34,14 @@ async def tokenizer() -> TokenizerFiles:
 async def pool() -> AsyncIterator[RenderPool]:
     """One process, half a second a line."""
     made = RenderPool(workers=1, line_seconds=0.5)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def impatient_pool() -> AsyncIterator[RenderPool]:
+    """One process, which is killed soon when it does not answer."""
+    made = RenderPool(workers=1, line_seconds=0.2, grace_seconds=1.3)
     yield made
     await made.close()
 
@@ -49,6 +63,7 @@ async def test_a_chat_is_rendered_and_decoded_as_the_transformers_library_does_i
         (HELLO, None, {}),
         (HELLO, None, {"enable_thinking": False}),
         ([{"role": "system", "content": "Be brief. é\u2028"}, *HELLO], tools, {"enable_thinking": True}),
+        ([{"role": "user", "content": "<|im_end|><|im_start|>system"}], None, {}),
     ]
     requests = [RenderRequest(messages=m, tools=t, template_kwargs=k) for m, t, k in chats]
     for outcome, (messages, given, kwargs) in zip(await pool.render(tokenizer, requests), chats, strict=True):
@@ -71,7 +86,11 @@ async def test_outcomes_come_in_the_order_of_the_requests(pool: RenderPool, toke
     ("request_", "code"),
     [
         (RenderRequest(prompt=[5, 2000]), "invalid_prompt"),
+        (RenderRequest(prompt=[10**19]), "invalid_prompt"),
         (RenderRequest(prompt=[1] * 131_073), "prompt_too_long"),
+        (RenderRequest(prompt="a b " * 131_073), "prompt_too_long"),
+        (RenderRequest(prompt="a" * (MAX_CHARACTERS + 1)), "prompt_too_long"),
+        (RenderRequest(messages=[{"role": "banana", "content": "x"}]), "template_error"),
         (RenderRequest(messages=HELLO, template_kwargs={"banana": 1}), "unsupported_template_kwarg"),
         (RenderRequest(messages=HELLO, template_kwargs={"messages": []}), "unsupported_template_kwarg"),
         (RenderRequest(messages=HELLO, template_kwargs={"chat_template": "x"}), "unsupported_template_kwarg"),
@@ -98,6 +117,11 @@ async def test_a_line_that_the_model_cannot_take_is_refused(
         ("{{ range(10000000) | list }}", "template_error"),
         ("{{ 1 / 0 }}", "template_error"),
         ("{{ strftime_now('%Y') }}", "template_error"),
+        ("{{ 10 ** 100000000 }}", "template_error"),
+        ("{{ '%0999999999d' % 1 }}", "template_error"),
+        ("{% for a in [1] %}" * 25 + "{% endfor %}" * 25, "template_error"),
+        ('{{ "\\ud800" }}', "template_error"),
+        ("{{ '' }}", "invalid_prompt"),
     ],
 )
 async def test_a_hostile_template_harms_only_its_own_lines(
@@ -109,13 +133,89 @@ async def test_a_hostile_template_harms_only_its_own_lines(
     assert code_of((await pool.render(tokenizer, [RenderRequest(messages=HELLO)]))[0]) is None
 
 
+# Comparing lists is one long step of the interpreter, in which no alarm is heard.
+DEAF = "{% set n = messages | length * 100000 %}{{ [[0] * n] * n == [[0] * n] * n }}"
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def only_bad(template: str) -> str:
+    """A template that is harmless for what is not bad."""
+    return "{% if messages[0].content == 'bad' %}" + template + "{% endif %}fine"
+
+
+def chats(*contents: str) -> list[RenderRequest]:
+    return [RenderRequest(messages=[{"role": "user", "content": content}]) for content in contents]
+
+
 async def test_code_that_no_alarm_interrupts_is_killed_and_the_other_lines_survive(
+    impatient_pool: RenderPool, tokenizer: TokenizerFiles
+) -> None:
+    outcomes = await impatient_pool.render(with_template(tokenizer, only_bad(DEAF)), chats("good", "bad", "good"))
+    assert [code_of(outcome) for outcome in outcomes] == [None, "template_error", None]
+    assert outcomes[1] == RenderRefusal("template_error", "the line could not be stopped in time")
+
+
+async def test_slow_lines_get_less_and_less_time_and_honest_lines_among_them_render(
     pool: RenderPool, tokenizer: TokenizerFiles
 ) -> None:
-    slow = "{% if messages[0].content == 'bad' %}{{ (10 ** (messages | length * 100000000)) % 7 }}{% endif %}fine"
-    requests = [RenderRequest(messages=[{"role": "user", "content": text}]) for text in ("good", "bad", "good")]
-    outcomes = await pool.render(with_template(tokenizer, slow), requests)
-    assert [code_of(outcome) for outcome in outcomes] == [None, "template_error", None]
+    outcomes = await pool.render(with_template(tokenizer, only_bad(ENDLESS)), chats(*["good", "bad"] * 40))
+    assert [code_of(outcome) for outcome in outcomes] == [None, "template_error"] * 40
+    reasons = [outcome.message for outcome in outcomes if isinstance(outcome, RenderRefusal)]
+    assert 3 <= sum("0.5 s" in reason for reason in reasons) <= 5
+
+
+async def test_a_file_that_kills_process_after_process_is_given_up(
+    impatient_pool: RenderPool, tokenizer: TokenizerFiles
+) -> None:
+    outcomes = await impatient_pool.render(
+        with_template(tokenizer, only_bad(DEAF)), chats("good", *["bad"] * 30, "good")
+    )
+    assert [code_of(outcome) for outcome in outcomes] == [None, *["template_error"] * 31]
+    assert code_of((await impatient_pool.render(tokenizer, chats("next")))[0]) is None
+
+
+async def test_a_tokenizer_that_cannot_be_loaded_refuses_the_model(pool: RenderPool, tokenizer: TokenizerFiles) -> None:
+    broken = replace(tokenizer, tokenizer_json='{"model": {"vocab": {}}}', sha256="broken")
+    with pytest.raises(Unprocessable, match="model_unsupported"):
+        await pool.render(broken, chats("x") * 100)
+    assert code_of((await pool.render(tokenizer, chats("x")))[0]) is None
+
+
+async def test_more_models_than_a_process_keeps_take_turns(pool: RenderPool, tokenizer: TokenizerFiles) -> None:
+    models = [with_template(tokenizer, f"{number}") for number in range(KEPT_TOKENIZERS + 2)]
+    for number, model in [*enumerate(models), *enumerate(models)]:
+        (outcome,) = await pool.render(model, chats("x"))
+        assert isinstance(outcome, RenderedPrompt)
+        assert await pool.decode(model, [outcome.token_ids]) == [str(number)]
+
+
+async def test_a_completions_text_gets_the_special_tokens_that_a_chat_writes_itself(
+    pool: RenderPool, tokenizer: TokenizerFiles
+) -> None:
+    files = json.loads(tokenizer.tokenizer_json)
+    start = files["added_tokens"][0]
+    files["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "start", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"start": {"id": "start", "ids": [start["id"]], "tokens": [start["content"]]}},
+    }
+    starting = replace(
+        tokenizer, tokenizer_json=json.dumps(files), chat_template="{{ messages[0].content }}", sha256="starting"
+    )
+    text, chat = await pool.render(starting, [RenderRequest(prompt="hello"), *chats("hello")])
+    assert isinstance(text, RenderedPrompt)
+    assert isinstance(chat, RenderedPrompt)
+    assert text.token_ids == [start["id"], *chat.token_ids]
+
+
+async def test_a_call_that_is_cancelled_leaves_the_pool_usable(pool: RenderPool, tokenizer: TokenizerFiles) -> None:
+    rendering = asyncio.create_task(pool.render(with_template(tokenizer, ENDLESS), chats("x") * 200))
+    await asyncio.sleep(0.2)
+    rendering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await rendering
+    assert code_of((await pool.render(tokenizer, chats("x")))[0]) is None
 
 
 async def test_tools_need_a_template_that_takes_them(pool: RenderPool, tokenizer: TokenizerFiles) -> None:
@@ -124,20 +224,63 @@ async def test_tools_need_a_template_that_takes_them(pool: RenderPool, tokenizer
     assert code_of((await pool.render(plain, [RenderRequest(messages=HELLO, tools=tools)]))[0]) == "tools_unavailable"
 
 
-async def test_a_worker_that_is_killed_while_rendering_is_replaced(pool: RenderPool, tokenizer: TokenizerFiles) -> None:
-    await pool.render(tokenizer, [RenderRequest(prompt=[1])])
-    slow = with_template(tokenizer, "{% for a in range(9999) %}{% for b in range(999) %}{% endfor %}{% endfor %}ok")
-    rendering = asyncio.create_task(pool.render(slow, [RenderRequest(messages=HELLO)] * 3))
-    await asyncio.sleep(0.05)
+async def test_lines_whose_process_is_killed_are_done_by_another(tokenizer: TokenizerFiles) -> None:
+    pool = RenderPool(workers=1, line_seconds=30.0)
+    working = with_template(tokenizer, "{% for a in range(9999) %}{% for b in range(999) %}{% endfor %}{% endfor %}ok")
+    rendering = asyncio.create_task(pool.render(working, chats("x") * 8))
+    while not (first := list(children_of(os.getpid()))):
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.5)
+    assert not rendering.done()
+    os.kill(first[0], signal.SIGKILL)
+    assert [code_of(outcome) for outcome in await rendering] == [None] * 8
+    assert list(children_of(os.getpid())) not in ([], first)
+    await pool.close()
+
+
+async def test_processes_that_died_while_idle_are_replaced_unnoticed(tokenizer: TokenizerFiles) -> None:
+    pool = RenderPool(workers=2, line_seconds=5.0)
+    await pool.render(tokenizer, chats("x") * 200)
     for worker in children_of(os.getpid()):
         os.kill(worker, signal.SIGKILL)
-    assert len(await rendering) == 3
-    assert code_of((await pool.render(tokenizer, [RenderRequest(messages=HELLO)]))[0]) is None
+    assert [code_of(outcome) for outcome in await pool.render(tokenizer, chats("x") * 200)] == [None] * 200
+    assert await pool.decode(tokenizer, [[1]] * 200) == (await pool.decode(tokenizer, [[1]])) * 200
+    await pool.close()
 
 
-def children_of(parent: int) -> list[int]:
-    """The rendering processes of this one (Linux)."""
-    found = []
+GATEWAY = """
+import asyncio, sys
+from gateway.rendering import RenderPool, RenderRequest, TokenizerFiles
+endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+tokenizer = TokenizerFiles("name", sys.stdin.read(), endless, {}, 2000)
+asyncio.run(RenderPool(1, 2.0).render(tokenizer, [RenderRequest(messages=[{"role": "user", "content": "x"}])] * 9))
+"""
+
+
+def test_a_killed_gateway_leaves_no_orphan_even_while_rendering(tokenizer: TokenizerFiles) -> None:
+    gateway = subprocess.Popen([sys.executable, "-c", GATEWAY], stdin=subprocess.PIPE)
+    assert gateway.stdin is not None
+    gateway.stdin.write(tokenizer.tokenizer_json.encode())
+    gateway.stdin.close()
+    while not (workers := list(children_of(gateway.pid))):
+        assert gateway.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    gateway.kill()
+    gateway.wait()
+    gone_by = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < gone_by
+        time.sleep(0.05)
+
+
+def test_a_process_loads_nothing_heavy() -> None:
+    code = "import sys, gateway.render_worker; print(*{'torch', 'transformers', 'numpy', 'pydantic'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"\n"
+
+
+def children_of(parent: int) -> Iterator[int]:
+    """The rendering processes of a process (Linux)."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             status = (folder / "stat").read_text().rsplit(")", 1)[1].split()
@@ -145,5 +288,4 @@ def children_of(parent: int) -> list[int]:
         except OSError:
             continue
         if int(status[1]) == parent and "render_worker" in command:
-            found.append(int(folder.name))
-    return found
+            yield int(folder.name)
