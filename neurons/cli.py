@@ -129,7 +129,13 @@ def localnet(
     try:
         asyncio.run(run_until_signal(lambda stop: network.run(plan, stop, announce)))
     except* (ChildUnusable, SettingsError, KeyfileUnusable, HubError) as group:
-        raise _fail("; ".join(str(error) for error in group.exceptions)) from group
+        raise _fail("; ".join(str(error) for error in _leaves(group))) from group
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """The exceptions in a group of groups."""
+    nested = [_leaves(each) if isinstance(each, BaseExceptionGroup) else [each] for each in group.exceptions]
+    return [error for errors in nested for error in errors]
 
 
 @admin.command("create-account")

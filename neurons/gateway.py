@@ -70,6 +70,13 @@ def open_database(settings: GatewaySettings, metrics: GatewayMetrics) -> Databas
     return Database.connect(settings.database_url, metrics.observe_transition)
 
 
+async def _listen(runner: web.AppRunner, settings: GatewaySettings) -> None:
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as error:  # starting again would not free the port
+        raise SettingsError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from error
+
+
 async def run(settings: GatewaySettings, stop: asyncio.Event, ready: Ready) -> None:
     """Serve until stop is set: HTTP and the sweeper; requests and the running sweep are finished."""
     if settings.hotkey_file is None:
@@ -93,7 +100,7 @@ async def run(settings: GatewaySettings, stop: asyncio.Event, ready: Ready) -> N
     runner = web.AppRunner(build_app(services, clock), handle_signals=False, access_log=None)
     try:
         await runner.setup()
-        await web.TCPSite(runner, settings.host, settings.port).start()
+        await _listen(runner, settings)
         log.warning(
             "the beacon is the development one: orders without a seed are not fair against the operator",
             extra={"action": "start", "beacon": services.beacon.chain.name},

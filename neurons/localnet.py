@@ -184,9 +184,11 @@ async def _api_key(path: Path, database_url: str) -> str:
         account_id, api_key = await open_account(database, "localnet", CREDIT_MICRO)
     finally:
         await database.close()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    unfinished = path.with_suffix(".tmp")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
         json.dump({"account_id": account_id, "api_key": api_key}, handle)
+    unfinished.rename(path)  # whole or not at all: dying in between makes another account, not a broken file
     return api_key
 
 

@@ -171,6 +171,7 @@ def main() -> int:
     parser.add_argument("--cheat", default="temperature", help="what the cheating miner does")
     arguments = parser.parse_args()
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the network is ended on the way out
     with tempfile.TemporaryDirectory(prefix="reliquary-demo-") as folder:
         console.print("starting a gateway, two honest miners, one cheating miner and a validator …")
         network, description = start_network(Path(folder), arguments.cheat)

@@ -1,6 +1,9 @@
 """The command line: what it refuses, and with which status."""
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,31 @@ def test_a_hotkey_file_is_made_once(tmp_path: Path) -> None:
     assert printed.strip().startswith("5")
     assert path.stat().st_mode & 0o077 == 0
     assert run("admin", "create-hotkey", str(path))[0] == UNUSABLE
+
+
+def test_a_network_whose_port_is_taken_says_so_and_ends(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "neurons.cli",
+                "localnet",
+                "--data",
+                str(tmp_path),
+                "--port",
+                str(port),
+                "--miners",
+                "0",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == UNUSABLE
+    assert "gateway cannot run" in done.stderr
+    assert "cannot listen on" in (tmp_path / "logs" / "gateway.log").read_text()
