@@ -92,6 +92,17 @@ def sign_request(
     }
 
 
+def _single(headers: Mapping[str, str]) -> dict[str, str]:
+    """The btauth headers by lower-case name; twice the same one would let two readers see two senders."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():
+        key = name.lower()
+        if key.startswith("x-bittensor-") and (key in found or not value.isascii()):
+            raise RemoteProtocolError("malformed_auth", f"{name} is there twice or is not ASCII")
+        found[key] = value
+    return found
+
+
 def _required(headers: Mapping[str, str], name: str) -> str:
     value = headers.get(name.lower())
     if not value:
@@ -105,7 +116,7 @@ def verify_request(request: SignedRequest, receiver: str, now_ns: int, verify: V
     Raises:
         RemoteProtocolError: malformed_auth, wrong_receiver, stale_request or bad_signature, in this order.
     """
-    headers = {name.lower(): value for name, value in request.headers.items()}
+    headers = _single(request.headers)
     if headers.get(HEADER_VERSION.lower()) != "1" or headers.get(HEADER_CRYPTO.lower(), SCHEME) != SCHEME:
         raise RemoteProtocolError("malformed_auth", f"expected {HEADER_VERSION} 1 and {SCHEME}")
     sender = _required(headers, HEADER_HOTKEY)

@@ -118,6 +118,8 @@ async def _serve(
         raise Forbidden("not_registered", "this hotkey is not registered for this role")
     body = await _read_body(request)
     hotkey = await _authenticate(request, body, now)
+    if hotkey not in registered:  # the check above was of a claim, this one is of the proven sender
+        raise Forbidden("not_registered", "this hotkey is not registered for this role")
     answer = await operation(services, hotkey, _parse(message, body), now)
     return web.Response(body=answer.model_dump_json().encode(), content_type="application/json")
 

@@ -11,9 +11,10 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.test_utils import TestServer
 from bittensor_core import Keypair, verify
 from customer import MODEL, REVISION, START, World, running_world
+from multidict import CIMultiDict
 
 from gateway.http.app import build_app
-from protocol.signing import sign_request
+from protocol.signing import HEADER_HOTKEY, sign_request
 
 GATEWAY, MINER, VALIDATOR, STRANGER = (Keypair.create_from_uri(f"//{name}") for name in ("G", "M", "V", "S"))
 LEASE = {"models": [{"repo": MODEL, "revision": REVISION}], "max_tasks": 1}
@@ -87,6 +88,15 @@ async def test_nobody_acts_in_a_role_that_is_not_theirs(
 ) -> None:
     async with session.post(path, data=b"{}", headers=signed(path, b"{}", by)) as response:
         assert await code_of(response) == wanted
+
+
+@pytest.mark.parametrize(("path", "victim"), [("/subnet/v1/leases", MINER), ("/subnet/v1/audits", VALIDATOR)])
+async def test_a_second_hotkey_header_opens_no_door(session: ClientSession, path: str, victim: Any) -> None:
+    headers = CIMultiDict({HEADER_HOTKEY: victim.ss58_address})
+    for name, value in signed(path, b"{}", STRANGER).items():
+        headers.add(name, value)
+    async with session.post(path, data=b"{}", headers=headers) as response:
+        assert await code_of(response) == (401, "malformed_auth")
 
 
 async def test_an_unsigned_an_old_and_a_changed_request_are_refused(session: ClientSession) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from bittensor import http_auth
 from bittensor_core import Keypair, verify
+from multidict import CIMultiDict
 from vectors import load
 
 from protocol.errors import RemoteProtocolError
@@ -79,6 +80,7 @@ def test_we_accept_what_the_sdk_signs() -> None:
         (with_header("X-Bittensor-Signature", "0xzz"), 0, "malformed_auth"),
         (with_header("X-Bittensor-Signature", None), 0, "malformed_auth"),
         (with_header("X-Bittensor-Hotkey", None), 0, "malformed_auth"),
+        (with_header("X-Bittensor-Hotkey", "\udcff"), 0, "malformed_auth"),
         (with_header("X-Bittensor-Nonce", "-1"), 0, "malformed_auth"),
         (with_header("X-Bittensor-Nonce", "9" * 40), 0, "malformed_auth"),
         (with_header("X-Bittensor-Version", "2"), 0, "malformed_auth"),
@@ -93,6 +95,15 @@ def test_one_fault_is_refused_with_its_code(made: SignedRequest, late_ns: int, c
     with pytest.raises(RemoteProtocolError) as refused:
         verify_request(made, BOB.ss58_address, NOW_NS + late_ns, is_signed)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("name", ["X-Bittensor-Hotkey", "X-Bittensor-Receiver", "x-bittensor-nonce"])
+def test_a_header_that_is_there_twice_is_refused(name: str) -> None:
+    headers = CIMultiDict(request().headers)
+    headers.add(name, headers[name])
+    with pytest.raises(RemoteProtocolError) as refused:
+        verify_request(request(headers=headers), BOB.ss58_address, NOW_NS, is_signed)
+    assert refused.value.code == "malformed_auth"
 
 
 @pytest.mark.parametrize("late_ns", [10_000_000_000, -2_000_000_000])
