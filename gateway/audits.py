@@ -24,7 +24,7 @@ from gateway.db.transitions import transition, transition_many
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.prompts import Prompted, prompted
 from gateway.services import Services
-from gateway.suspension import FREED, suspend
+from gateway.suspension import FREED, lock_miner_and_orders, suspend
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
     AuditAssignment,
@@ -113,7 +113,9 @@ async def report_evidence(services: Services, hotkey: str, report: EvidenceRepor
     if audit.validator != hotkey or audit.state != AuditState.ASSIGNED:
         raise Conflict("audit_lost", "the audit has timed out, was dropped or is another validator's")
     case = await _load_case(services, audit)
-    _check_statement(services, hotkey, report, case)
+    if not _is_signed(services, hotkey, report, case):
+        await _give_back(services, audit, now)
+        raise InvalidRequest("bad_statement_signature", "the evidence is not signed by the validator's hotkey")
     calibration = select_calibration(services.calibrations, case.work.model.repo, case.submission.engine, report.engine)
     if calibration is None:
         await _give_back(services, audit, now)
@@ -134,17 +136,25 @@ def _receipt(audit_id: str, accepted: bool, code: str) -> AuditReceipt:  # noqa:
     return AuditReceipt(audit_id=audit_id, status="accepted" if accepted else "rejected", code=code)
 
 
-def _check_statement(services: Services, hotkey: str, report: EvidenceReport, case: _Case) -> None:
+def _is_signed(services: Services, hotkey: str, report: EvidenceReport, case: _Case) -> bool:
     samples = tuple((claim.sample_key, claim.token_ids) for claim in case.claims)
     claim = submission_statement(case.submission.task_id, case.submission.engine, samples)
     statement = evidence_statement(report.audit_id, report.engine, claim, report.samples)
-    if not services.verify_signature(statement, bytes.fromhex(report.signature), hotkey):
-        raise InvalidRequest("bad_statement_signature", "the evidence is not signed by the validator's hotkey")
+    return services.verify_signature(statement, bytes.fromhex(report.signature), hotkey)
 
 
 async def _give_back(services: Services, audit: AuditRecord, now: int) -> None:
+    """Put the audit back, unless it has timed out meanwhile and may be another validator's by now."""
+    columns = schema.audits.c
     async with services.database.transaction() as conn:
-        await time_out(conn, [audit.id], now)
+        found = await lock_audits(
+            conn,
+            columns.id == audit.id,
+            columns.state == AuditState.ASSIGNED,
+            columns.validator == audit.validator,
+            columns.deadline_at == audit.deadline_at,
+        )
+        await time_out(conn, [each.id for each in found], now)
 
 
 async def time_out(conn: AsyncConnection, audit_ids: Sequence[str], now: int) -> None:
@@ -160,13 +170,15 @@ async def _record_verdict(
 ) -> None:
     """Everything that a verdict changes, in one transaction, rows locked order first."""
     report, verdict, calibration_id, now = drawn
+    accepted = verdict.state is VerdictState.ACCEPTED
+    if not accepted:
+        await lock_miner_and_orders(conn, case.submission.miner, case.audit.order_id, now)
     order = await lock_order(conn, case.audit.order_id)
     (task,) = await lock_tasks(conn, schema.tasks.c.id == case.work.task.id)
     (audit,) = await lock_audits(conn, schema.audits.c.id == case.audit.id)
     mine = audit.state == AuditState.ASSIGNED and audit.validator == case.audit.validator
     if not mine or order is None or order.state != OrderState.RUNNING:
         raise Conflict("audit_lost", "the audit has timed out, was dropped or is another validator's")
-    accepted = verdict.state is VerdictState.ACCEPTED
     values = {
         "deadline_at": None,
         "engine": report.engine,
@@ -198,7 +210,7 @@ async def reject(
     """Refuse a claim: the task goes to somebody else or is given up, and the miner is suspended.
 
     Args:
-        conn: a transaction that holds the locks of the order and of the submitted task.
+        conn: a transaction that holds lock_miner_and_orders() and the lock of the submitted task.
         services: for the limits.
         task: the submitted task.
         submission: the pending claim.

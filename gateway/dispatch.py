@@ -11,7 +11,7 @@ from gateway.audits import reject
 from gateway.core.states import ORDER, TASK, MinerState, OrderState, TaskState
 from gateway.db import schema
 from gateway.db.audits import insert_audit
-from gateway.db.miners import find_miner, insert_miner
+from gateway.db.miners import lock_miner
 from gateway.db.orders import OrderRecord, get_order, lock_order
 from gateway.db.tasks import (
     NewSubmission,
@@ -26,10 +26,10 @@ from gateway.db.tasks import (
     submission_of_lease,
 )
 from gateway.db.transitions import transition, transition_many
-from gateway.errors import Conflict, Forbidden, NotFound, retry_after
+from gateway.errors import NEVER, Conflict, Forbidden, NotFound, retry_after
 from gateway.prompts import Prompted, prompted
 from gateway.services import Services
-from gateway.suspension import FREED
+from gateway.suspension import FREED, lock_miner_and_orders
 from protocol.encoding import encode_token_ids
 from protocol.messages import (
     LeasedTask,
@@ -89,10 +89,8 @@ async def load_work(services: Services, tasks: Sequence[TaskRecord]) -> list[Pro
 
 
 async def _require_active(conn: AsyncConnection, hotkey: str, now: int) -> None:
-    miner = await find_miner(conn, hotkey)
-    if miner is None:
-        await insert_miner(conn, hotkey, now)
-    elif miner.state == MinerState.SUSPENDED and miner.suspended_until is not None:
+    miner = await lock_miner(conn, hotkey, now)
+    if miner.state == MinerState.SUSPENDED and miner.suspended_until is not None:
         raise Forbidden(
             "miner_suspended",
             f"suspended for {miner.suspension_code} until {miner.suspended_until}",
@@ -103,13 +101,15 @@ async def _require_active(conn: AsyncConnection, hotkey: str, now: int) -> None:
 async def _lease(
     conn: AsyncConnection, hotkey: str, request: LeaseRequest, expires_at: int, now: int
 ) -> list[TaskRecord]:
-    """Lock order rows before task rows, as everybody does; then only tasks that nobody else is leasing."""
-    candidates = await candidate_tasks(conn, hotkey, request.models, request.max_tasks)
+    """Lock order rows before task rows, as everybody does; then choose anew, because the locks were waited for."""
     leased: list[TaskRecord] = []
-    for order_id in sorted({task.order_id for task in candidates}):
-        order = await lock_order(conn, order_id)
+    found = await candidate_tasks(conn, hotkey, request.models, request.max_tasks)
+    orders = [await lock_order(conn, order_id) for order_id in sorted({task.order_id for task in found})]
+    candidates = await candidate_tasks(conn, hotkey, request.models, request.max_tasks) if orders else []
+    for order in orders:
         if order is None or order.state not in (OrderState.QUEUED, OrderState.RUNNING):
             continue
+        order_id = order.id
         locked = await lock_queued(conn, [task.id for task in candidates if task.order_id == order_id])
         if locked and order.state == OrderState.QUEUED:
             started = {"in_progress_at": now}
@@ -165,7 +165,7 @@ async def submit(services: Services, hotkey: str, submission: Submission, now: i
 
     Raises:
         NotFound: unknown_task.
-        Conflict: lease_lost.
+        Conflict: lease_lost; engine_not_calibrated, when nobody could ever judge claims of this engine.
     """
     async with services.database.snapshot() as conn:
         known = await submission_of_lease(conn, submission.lease_id)
@@ -176,6 +176,7 @@ async def submit(services: Services, hotkey: str, submission: Submission, now: i
         raise NotFound("unknown_task", f"there is no task {submission.task_id}")
     _require_lease(task, hotkey, submission)
     (work,) = await load_work(services, [task])
+    _require_judgeable(services, submission.engine, work.model.repo)
     fault = _fault_of(services, hotkey, submission, work)
     async with services.database.transaction() as conn:
         return await _take(conn, services, _row_of(hotkey, submission, task, now), fault)
@@ -192,6 +193,12 @@ def _require_lease(task: TaskRecord, hotkey: str, submission: Submission) -> Non
     mine = task.miner == hotkey and task.lease_id == submission.lease_id
     if not mine or task.state not in (TaskState.LEASED, TaskState.QUEUED):
         raise Conflict("lease_lost", "the lease has ended and the task is not free any more")
+
+
+def _require_judgeable(services: Services, engine: str, repo: str) -> None:
+    """Refuse what no validator could be judged on: its audit would go round for ever, ahead of all later ones."""
+    if not any(each.miner_engine == engine and each.model_repo in (repo, "*") for each in services.calibrations):
+        raise Conflict("engine_not_calibrated", f"there is no calibration for {engine} on {repo}", retry=NEVER)
 
 
 def _fault_of(services: Services, hotkey: str, submission: Submission, work: Prompted) -> str | None:
@@ -231,8 +238,14 @@ def _row_of(hotkey: str, submission: Submission, task: TaskRecord, now: int) -> 
 async def _take(conn: AsyncConnection, services: Services, row: NewSubmission, fault: str | None) -> SubmissionReceipt:
     """Store the claim in one transaction, the lease checked again under the locks."""
     now = row.submitted_at
+    await lock_miner(conn, row.miner, now)
+    if fault is not None:
+        await lock_miner_and_orders(conn, row.miner, row.order_id, now)
     order = await _lock_running(conn, row.order_id)
     (task,) = await lock_tasks(conn, schema.tasks.c.id == row.task_id)
+    known = await submission_of_lease(conn, row.lease_id)
+    if known is not None:  # a copy of this request was quicker
+        return _known_receipt(known, row.miner)
     if order is None or task.lease_id != row.lease_id or task.state not in (TaskState.LEASED, TaskState.QUEUED):
         raise Conflict("lease_lost", "the lease has ended and the task is not free any more")
     await _require_active(conn, row.miner, now)

@@ -10,7 +10,7 @@ from gateway.db import audits as audit_rows
 from gateway.db import ledger, schema
 from gateway.db.orders import OrderRecord
 from gateway.db.tasks import LIVE_TASKS, TaskRecord, lock_tasks
-from gateway.db.transitions import transition, transition_many
+from gateway.db.transitions import CHUNK, transition, transition_many
 
 _TIMES = {
     OrderState.CANCELLING: ("cancelling_at",),
@@ -78,8 +78,15 @@ async def drop_submissions(
         now=now,
         values={"code": code},
     )
-    for state in (AuditState.PENDING, AuditState.ASSIGNED):
-        columns = schema.audits.c
-        found = await audit_rows.lock_audits(conn, columns.submission_id.in_(submission_ids), columns.state == state)
-        ids = [audit.id for audit in found]
-        await transition_many(conn, AUDIT, ids, from_state=state, event="drop", now=now, values={"deadline_at": None})
+    columns = schema.audits.c
+    for start in range(0, len(submission_ids), CHUNK):
+        # Both states in one query: an audit that changes from one to the other meanwhile is waited for, not missed.
+        found = await audit_rows.lock_audits(
+            conn,
+            columns.submission_id.in_(submission_ids[start : start + CHUNK]),
+            columns.state.in_([AuditState.PENDING, AuditState.ASSIGNED]),
+        )
+        for state in (AuditState.PENDING, AuditState.ASSIGNED):
+            ids = [audit.id for audit in found if audit.state == state]
+            cleared = {"deadline_at": None}
+            await transition_many(conn, AUDIT, ids, from_state=state, event="drop", now=now, values=cleared)

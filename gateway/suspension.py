@@ -2,12 +2,12 @@
 
 import logging
 
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.states import MINER, SUBMISSION, TASK, MinerState, OrderState, SubmissionState, TaskState
 from gateway.db import schema
-from gateway.db.miners import find_miner
+from gateway.db.miners import lock_miner
 from gateway.db.tasks import lock_tasks
 from gateway.db.transitions import transition, transition_many
 from gateway.ending import drop_submissions
@@ -18,14 +18,13 @@ FREED = {"miner": None, "lease_id": None, "lease_expires_at": None, "submission_
 
 
 async def suspend(conn: AsyncConnection, hotkey: str, code: str, until: int, now: int) -> None:
-    """Suspend a miner whose claim was refused, in the transaction that refuses it.
+    """Suspend a miner whose claim was refused, in the transaction that refuses it, under lock_miner_and_orders().
 
     Its leases return to the queue, its pending claims are rejected with "miner_suspended", and its accepted claims of
     orders that are still running are revoked, so that somebody else draws those samples again. Accepted claims of an
     order that is already being exported stay: they passed their audit, and what is being written must not change.
     Claims lost this way are no attempts of their tasks.
     """
-    await _lock_running_orders(conn, hotkey)
     held = await lock_tasks(
         conn,
         schema.tasks.c.miner == hotkey,
@@ -44,8 +43,8 @@ async def suspend(conn: AsyncConnection, hotkey: str, code: str, until: int, now
     ):
         ids = [task.id for task in groups[state]]
         await transition_many(conn, TASK, ids, from_state=state, event=event, now=now, values=FREED)
-    miner = await find_miner(conn, hotkey)
-    if miner is not None and miner.state == MinerState.ACTIVE:
+    miner = await lock_miner(conn, hotkey, now)
+    if miner.state == MinerState.ACTIVE:
         values = {"suspended_until": until, "suspension_code": code}
         await transition(conn, MINER, hotkey, from_state=MinerState.ACTIVE, event="suspend", now=now, values=values)
     log.warning(
@@ -54,10 +53,13 @@ async def suspend(conn: AsyncConnection, hotkey: str, code: str, until: int, now
     )
 
 
-async def _lock_running_orders(conn: AsyncConnection, hotkey: str) -> None:
-    """Keep the miner's running orders from being exported meanwhile; locked in one order by everybody."""
+async def lock_miner_and_orders(conn: AsyncConnection, hotkey: str, order_id: str, now: int) -> None:
+    """Take every lock that refusing a claim needs, in the one order that everybody keeps: the miner, then orders by id.
+
+    The miner's other running orders are among them, so that none is exported while its claims are revoked.
+    """
+    await lock_miner(conn, hotkey, now)
     theirs = select(schema.tasks.c.order_id).where(schema.tasks.c.miner == hotkey)
-    query = select(schema.orders.c.id).where(
-        schema.orders.c.state == OrderState.RUNNING, schema.orders.c.id.in_(theirs)
-    )
-    await conn.execute(query.order_by(schema.orders.c.id).with_for_update())
+    columns = schema.orders.c
+    wanted = or_(columns.id == order_id, and_(columns.state == OrderState.RUNNING, columns.id.in_(theirs)))
+    await conn.execute(select(columns.id).where(wanted).order_by(columns.id).with_for_update())

@@ -34,18 +34,22 @@ async def sweep(services: Services, now: int) -> None:
     """One pass. A step that fails is logged and counted, holds up no other step, and is tried again next time."""
     for step in (expire_leases, expire_audits, reinstate_miners, delete_expired_files, forget_old_keys, measure):
         await _guarded(services, step.__name__, step(services, now))
-    await _each_order(services, now, (OrderState.RESERVED,), fix_randomness)
-    await _each_order(services, now, (OrderState.RESERVED, OrderState.QUEUED, OrderState.RUNNING), close_window)
-    await _each_order(services, now, (OrderState.RUNNING,), settle)
-    await _each_order(services, now, EXPORTED_STATES, export)
+    for states, order_step in ORDER_STEPS:
+        for state in states:
+            await _guarded(services, f"{order_step.__name__}: listing", _each_order(services, now, state, order_step))
 
 
-async def _each_order(services: Services, now: int, states: Sequence[str], step: OrderStep) -> None:
-    for state in states:
+async def _each_order(services: Services, now: int, state: str, step: OrderStep) -> None:
+    """All orders in the state, some at a time: the ones that are stuck must not hide those behind them."""
+    last: OrderRecord | None = None
+    while True:
         async with services.database.snapshot() as conn:
-            found = await orders_in_state(conn, state, BATCH)
+            found = await orders_in_state(conn, state, BATCH, last)
+        if not found:
+            return
         for order in found:
             await _guarded(services, f"{step.__name__} of order {order.id}", step(services, order, now))
+        last = found[-1]
 
 
 async def _guarded(services: Services, what: str, work: Awaitable[None]) -> None:
@@ -83,13 +87,16 @@ async def reinstate_miners(services: Services, now: int) -> None:
 
 
 async def delete_expired_files(services: Services, now: int) -> None:
-    """Delete files whose time has passed: the row first, so nobody is handed bytes that are going."""
+    """Delete files whose time has passed: the bytes first, so that dying in between forgets none.
+
+    Nobody is handed bytes that are going, because an expired file is not served.
+    """
     async with services.database.snapshot() as conn:
         due = await expired_files(conn, now, BATCH)
     for record in due:
+        await services.blobs.delete(record.blob_key)
         async with services.database.transaction() as conn:
             await mark_deleted(conn, record.account_id, record.id, now)
-        await services.blobs.delete(record.blob_key)
 
 
 async def forget_old_keys(services: Services, now: int) -> None:
@@ -152,6 +159,14 @@ async def settle(services: Services, order: OrderRecord, now: int) -> None:
 async def export(services: Services, order: OrderRecord, now: int) -> None:
     """Write what was verified and end the order."""
     await export_order(services, order.id, now)
+
+
+ORDER_STEPS: tuple[tuple[Sequence[str], OrderStep], ...] = (
+    ((OrderState.RESERVED,), fix_randomness),
+    ((OrderState.RESERVED, OrderState.QUEUED, OrderState.RUNNING), close_window),
+    ((OrderState.RUNNING,), settle),
+    (EXPORTED_STATES, export),
+)
 
 
 async def _still(conn: AsyncConnection, order: OrderRecord) -> OrderRecord | None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATION_LOCK = 0x72656C69  # any number that nobody else locks in this database
 Observer = Callable[[str, str], None]
 
 
@@ -68,8 +69,10 @@ class Database:
                 yield conn
 
     async def migrate(self) -> None:
-        """Bring the schema to the newest version."""
+        """Bring the schema to the newest version; gateways that start together take turns."""
         async with self.transaction() as conn:
+            if self.dialect == "postgresql":  # on SQLite the transaction is the lock
+                await conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
             await conn.run_sync(_upgrade)
 
     async def close(self) -> None:

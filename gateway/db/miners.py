@@ -1,9 +1,11 @@
 """Rows of miners: who has been seen and who is suspended."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.states import MINER, MinerState
@@ -22,16 +24,19 @@ class MinerRecord:
     suspension_code: str | None
 
 
-async def find_miner(conn: AsyncConnection, hotkey: str) -> MinerRecord | None:
-    """A miner that has been seen before."""
-    query = select(miners).where(miners.c.hotkey == hotkey)
+async def lock_miner(conn: AsyncConnection, hotkey: str, now: int) -> MinerRecord:
+    """A miner, noted on its first contact, its row locked until the transaction ends.
+
+    Whatever gives a miner work, takes a claim of it or suspends it holds this lock, and takes it before any order's.
+    """
+    query = select(miners).where(miners.c.hotkey == hotkey).with_for_update()
     row = (await conn.execute(query)).mappings().first()
-    return None if row is None else MinerRecord(**row)
-
-
-async def insert_miner(conn: AsyncConnection, hotkey: str, now: int) -> None:
-    """Note a miner on its first contact."""
-    await create(conn, MINER, [{"hotkey": hotkey, "first_seen_at": now}], now)
+    if row is None:
+        with contextlib.suppress(IntegrityError):  # its first contacts may come at once
+            async with conn.begin_nested():
+                await create(conn, MINER, [{"hotkey": hotkey, "first_seen_at": now}], now)
+        row = (await conn.execute(query)).mappings().one()
+    return MinerRecord(**row)
 
 
 async def reinstate_due(conn: AsyncConnection, now: int) -> Sequence[str]:

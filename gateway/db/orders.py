@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import case, func, insert, select
+from sqlalchemy import case, func, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.states import ORDER, TASK, OrderState, TaskState
@@ -167,9 +167,13 @@ async def open_order_count(conn: AsyncConnection, account_id: str) -> int:
     return int((await conn.execute(query)).scalar_one())
 
 
-async def orders_in_state(conn: AsyncConnection, state: str, limit: int) -> Sequence[OrderRecord]:
-    """Some orders in a state, the earliest deadline first."""
+async def orders_in_state(
+    conn: AsyncConnection, state: str, limit: int, after: OrderRecord | None = None
+) -> Sequence[OrderRecord]:
+    """Some orders in a state, the earliest deadline first, beginning behind one of them."""
     query = select(orders).where(orders.c.state == state).order_by(orders.c.expires_at, orders.c.id).limit(limit)
+    if after is not None:
+        query = query.where(tuple_(orders.c.expires_at, orders.c.id) > tuple_(after.expires_at, after.id))
     return [OrderRecord(**row) for row in (await conn.execute(query)).mappings()]
 
 
