@@ -150,7 +150,7 @@ class RenderPool:
         chunks = [asyncio.create_task(self._chunk(action, tokenizer, chunk, patience)) for chunk in _chunks(items)]
         try:
             parts = await asyncio.gather(*chunks)
-        except BaseException:
+        except BaseException:  # also a cancelled call: its chunks must not go on holding processes
             for task in chunks:
                 task.cancel()
             await asyncio.gather(*chunks, return_exceptions=True)

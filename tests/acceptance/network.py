@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,62 @@ class Network:
         names = {key["ss58Address"]: name for name, key in keys.items() if "ss58Address" in key}
         return {names[hotkey]: standing for hotkey, standing in standings.items()}
 
+    @contextmanager
+    def exports_held(self) -> Iterator[None]:
+        """Keep ended batches from being exported: the tokenizer that an export decodes with is away meanwhile."""
+        snapshot = self.plan.hub / localnet.MODEL / "snapshots" / self.description.revision
+        tokenizer, away = snapshot / "tokenizer.json", snapshot / "tokenizer.json.away"
+        tokenizer.rename(away)
+        try:
+            yield
+        finally:
+            away.rename(tokenizer)
+
     async def violations(self) -> list[str]:
-        """What is not as it must be in the gateway's database."""
+        """What is not as it must be, in the gateway's database and in what its customer was given."""
+        return await self._database_faults() + await self._fate_faults()
+
+    async def _fate_faults(self) -> list[str]:
+        """Ended batches in which a custom_id does not have exactly one fate, or the counts do not add up."""
+        faults = []
+        async with self.client as client:
+            async for batch in client.batches.list(limit=100):
+                if batch.status in ENDED:
+                    faults += await _faults_of(client, batch)
+        return faults
+
+    async def _database_faults(self) -> list[str]:
         url = self.plan.database_url or f"sqlite+aiosqlite:///{self.plan.data / 'gateway.db'}"
         database = Database.connect(url)
         try:
             return await violations(database)
         finally:
             await database.close()
+
+
+async def _rows(client: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    if file_id is None:
+        return []
+    return [json.loads(line) for line in (await client.files.content(file_id)).text.splitlines()]
+
+
+async def _faults_of(client: openai.AsyncOpenAI, batch: Any) -> list[str]:
+    """Each line is in the output, or in the error file; in both only when it is short of samples."""
+    sent = [row["custom_id"] for row in await _rows(client, batch.input_file_id)]
+    delivered = [row["custom_id"] for row in await _rows(client, batch.output_file_id)]
+    errors = await _rows(client, batch.error_file_id)
+    refused = [row["custom_id"] for row in errors if row["error"]["code"] != "missing_samples"]
+    short = {row["custom_id"] for row in errors if row["error"]["code"] == "missing_samples"}
+    counts, never_ran = batch.request_counts, batch.in_progress_at is None
+    complete = [custom_id for custom_id in delivered if custom_id not in short]
+    faults = []
+    if counts.completed + counts.failed != counts.total or counts.total != len(sent):
+        faults.append(f"{batch.id}: {counts} of {len(sent)} lines")
+    if not never_ran and sorted(complete + refused + sorted(short)) != sorted(sent):
+        faults.append(f"{batch.id}: not every custom_id has one fate")
+    if not never_ran and len(complete) != counts.completed:
+        faults.append(f"{batch.id}: {len(complete)} lines are complete, {counts.completed} are counted")
+    return faults
 
 
 @asynccontextmanager

@@ -27,6 +27,13 @@ async def network(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Net
         yield made
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def invariants_hold(network: Network) -> AsyncIterator[None]:
+    """After every test."""
+    yield
+    assert await network.violations() == []
+
+
 def with_changes(text: str, changes: dict[str, str]) -> str:
     """A walkthrough of the specification with only its host, key, model, revision and poll interval changed."""
     for old, new in changes.items():
