@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, Unavailable, Unprocessable
 from gateway.rendering import TokenizerFiles
 from protocol.encoding import canonical_json
 from protocol.errors import HubUnavailable, ModelNotFound, ModelPrivate
-from protocol.models import SUPPORTED_ARCHITECTURES, ModelSpec, RepositoryFile, is_repo, is_revision
+from protocol.models import ARCHITECTURES, ModelSpec, RepositoryFile, is_repo, is_revision
 
 log = logging.getLogger("reliquary.gateway")
 
@@ -172,8 +172,8 @@ async def _weights_bytes(repository: _Repository) -> int:
 def _architecture(config: Mapping[str, Any]) -> str:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    if name not in SUPPORTED_ARCHITECTURES:
-        message = f"{str(name)[:100]} is not supported; supported: {', '.join(SUPPORTED_ARCHITECTURES)}"
+    if name not in ARCHITECTURES:
+        message = f"{str(name)[:100]} is not supported; supported: {', '.join(ARCHITECTURES)}"
         raise Unprocessable("architecture_unsupported", message, param="model")
     return str(name)
 

@@ -13,7 +13,31 @@ Repo = Annotated[str, StringConstraints(pattern=REPO_PATTERN)]
 Revision = Annotated[str, StringConstraints(pattern=REVISION_PATTERN)]
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-SUPPORTED_ARCHITECTURES = ("Qwen3ForCausalLM",)
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model architecture that can be served, always as a language model of text alone.
+
+    Attributes:
+        name: config.json architectures[0].
+        text_config: the key of config.json under which the language model's own configuration stands, in models
+            that read images too; None where it is the whole file.
+    """
+
+    name: str
+    text_config: str | None = None
+
+
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("Qwen3ForCausalLM"),
+        Architecture("Qwen3_5ForCausalLM"),
+        Architecture("Qwen3_5ForConditionalGeneration", text_config="text_config"),
+        Architecture("LlamaForCausalLM"),
+    )
+}
+"""By name: the one list of what gateway, miner and validator serve."""
 
 
 def is_repo(name: str) -> bool:
