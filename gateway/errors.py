@@ -6,31 +6,41 @@ whether trying the same again can help.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
+
+
+class Retry(StrEnum):
+    """What a client that retries by itself should do."""
+
+    AUTOMATIC = "automatic"
+    POINTLESS = "pointless"
 
 
 @dataclass(frozen=True)
 class RetryHint:
-    """What to tell a client that retries by itself.
+    """Whether the same request may succeed later.
 
     Attributes:
-        after_seconds: when the same request may succeed; None when it never will.
+        kind: whether a client should try again by itself.
+        after_seconds: when; None where nobody can know.
     """
 
-    after_seconds: int | None
-
-    @property
-    def is_never(self) -> bool:
-        """Whether the same request can never succeed."""
-        return self.after_seconds is None
+    kind: Retry
+    after_seconds: int | None = None
 
 
-NEVER = RetryHint(None)
+NEVER = RetryHint(Retry.POINTLESS)
 
 
 def retry_after(seconds: int) -> RetryHint:
     """The same request may succeed after this many seconds."""
-    return RetryHint(seconds)
+    return RetryHint(Retry.AUTOMATIC, seconds)
+
+
+def pointless_before(seconds: int) -> RetryHint:
+    """Nothing changes for so many seconds that a client should not wait for it by itself."""
+    return RetryHint(Retry.POINTLESS, seconds)
 
 
 class Refusal(Exception):
@@ -110,4 +120,10 @@ class LimitReached(Refusal):
 class Unavailable(Refusal):
     """Something that the gateway depends on does not answer now."""
 
-    default_retry = RetryHint(10)
+    default_retry = retry_after(10)
+
+
+class DatabaseBusy(Unavailable):
+    """Others hold what the request needs; nothing was written."""
+
+    default_retry = retry_after(2)

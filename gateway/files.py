@@ -7,20 +7,13 @@ from dataclasses import dataclass, replace
 from gateway.core.identifiers import can_be_id
 from gateway.db.blobs import StoredBlob
 from gateway.db.files import FileRecord, Page, find_file, insert_file, list_files, mark_deleted
-from gateway.errors import NotFound, TooLarge
+from gateway.db.uploads import UploadRecord, end_upload, insert_upload, is_receiving
+from gateway.errors import Conflict, NotFound, TooLarge, retry_after
 from gateway.services import Services
 
 BATCH_PURPOSE = "batch"
 OUTPUT_PURPOSE = "batch_output"
-
-
-@dataclass(frozen=True)
-class ReceivedContent:
-    """Bytes that lie in the blob store under the id of a file that does not exist yet."""
-
-    file_id: str
-    blob_key: str
-    blob: StoredBlob
+UPLOAD_RETRY_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -37,16 +30,22 @@ def blob_key_of(file_id: str) -> str:
     return f"files/{file_id}"
 
 
-async def receive_content(services: Services, content: AsyncIterator[bytes]) -> ReceivedContent:
+async def begin_upload(services: Services, account_id: str, now: int) -> UploadRecord:
+    """Write down that bytes are going to arrive, so that none of them can be forgotten."""
+    file_id = f"file-{secrets.token_urlsafe(18)}"
+    upload = UploadRecord(file_id, account_id, blob_key_of(file_id), now)
+    async with services.database.transaction() as connection:
+        await insert_upload(connection, upload, now)
+    return upload
+
+
+async def receive_content(services: Services, upload: UploadRecord, content: AsyncIterator[bytes]) -> StoredBlob:
     """Write an upload to the blob store as it arrives.
 
     Raises:
-        TooLarge: file_too_large as soon as the limit is passed; nothing is kept.
+        TooLarge: file_too_large as soon as the limit is passed.
     """
-    file_id = f"file-{secrets.token_urlsafe(18)}"
-    key = blob_key_of(file_id)
-    blob = await services.blobs.put_stream(key, _limited(content, services.settings.upload_limit_bytes))
-    return ReceivedContent(file_id, key, blob)
+    return await services.blobs.put_stream(upload.blob_key, _limited(content, services.settings.upload_limit_bytes))
 
 
 async def _limited(content: AsyncIterator[bytes], limit_bytes: int) -> AsyncIterator[bytes]:
@@ -64,34 +63,37 @@ def file_too_large(limit_bytes: int) -> TooLarge:
 
 
 async def create_file(
-    services: Services, account_id: str, received: ReceivedContent, request: FileRequest, now: int
+    services: Services, upload: UploadRecord, blob: StoredBlob, request: FileRequest, now: int
 ) -> FileRecord:
-    """Make received content a file of the account.
+    """Make a received upload a file of its account.
 
     The bytes are in the store before the row exists, so a row never names bytes that are not there; dying between
-    the two leaves bytes that nothing names.
+    the two leaves an upload in progress, whose bytes the sweeper drops.
     """
     expires_at = None if request.expires_after_seconds is None else now + request.expires_after_seconds
     record = FileRecord(
-        id=received.file_id,
-        account_id=account_id,
+        id=upload.id,
+        account_id=upload.account_id,
         filename=request.filename,
         purpose=request.purpose,
-        bytes=received.blob.bytes,
-        sha256=received.blob.sha256,
-        blob_key=received.blob_key,
+        bytes=blob.bytes,
+        sha256=blob.sha256,
+        blob_key=upload.blob_key,
         created_at=now,
         expires_at=expires_at,
         deleted_at=None,
     )
     async with services.database.transaction() as connection:
+        await end_upload(connection, upload.id, "store", now)
         await insert_file(connection, record)
     return record
 
 
-async def discard_content(services: Services, received: ReceivedContent) -> None:
-    """Drop received content that will not become a file."""
-    await services.blobs.delete(received.blob_key)
+async def abandon_upload(services: Services, upload: UploadRecord, now: int) -> None:
+    """Drop an upload that will not become a file: its bytes first, so that dying in between forgets none."""
+    await services.blobs.delete(upload.blob_key)
+    async with services.database.transaction() as connection:
+        await end_upload(connection, upload.id, "abandon", now)
 
 
 def file_not_found(file_id: str, param: str) -> NotFound:
@@ -106,11 +108,16 @@ async def get_file(
 
     Raises:
         NotFound: file_not_found when there is none, it was deleted, it expired or it is another account's.
+        Conflict: file_not_ready while it is being uploaded.
     """
     if not can_be_id(file_id):
         raise file_not_found(file_id, param)
     async with services.database.snapshot() as connection:
         record = await find_file(connection, account_id, file_id)
+        uploading = record is None and await is_receiving(connection, account_id, file_id)
+    if uploading:
+        message = f"the upload of {file_id} is still in progress"
+        raise Conflict("file_not_ready", message, param=param, retry=retry_after(UPLOAD_RETRY_SECONDS))
     if record is None or record.deleted_at is not None or is_expired(record, now):
         raise file_not_found(file_id, param)
     return record

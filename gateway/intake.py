@@ -1,18 +1,18 @@
 """From an uploaded file to a priced plan: read, parse, pin, render, check, price. Nothing is written here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.core.jsonl import MAX_LINES, DuplicateCheck, LineRefusal, LineSplitter, ParsedLine, RawLine, parse_line
-from gateway.core.pricing import PricingUnavailable, Quote, quote
+from gateway.core.jsonl import MAX_LINES, DuplicateCheck, LineRefusal, LineSplitter, RawLine
+from gateway.core.pricing import Quote
 from gateway.db.orders import LineRecord
-from gateway.errors import Conflict, InvalidRequest, PaymentRequired, Unprocessable
+from gateway.errors import InvalidRequest, Unprocessable
 from gateway.files import BATCH_PURPOSE, file_not_found, get_file
 from gateway.models import PinnedModel, pin_model
-from gateway.rendering import RenderedPrompt, RenderRequest
+from gateway.quotes import Demand, Terms, make_quote
+from gateway.rendering import ReadLine
 from gateway.services import Services
-from protocol.encoding import encode_token_ids
 from protocol.models import ModelSpec
 from protocol.sampling import Sampling
 
@@ -85,13 +85,14 @@ class _Plan:
         message = refusal.message.replace("\0", "\\0")
         self.lines.append(LineRecord(refusal.line_number, custom_id, None, None, refusal.code, message))
 
-    def accept(self, line: ParsedLine, token_ids: Sequence[int]) -> None:
+    def accept(self, line: ReadLine) -> None:
         """Note a line that will run."""
-        self.lines.append(LineRecord(line.line_number, line.custom_id, self.prompt_tokens, len(token_ids), None, None))
-        self.prompts += encode_token_ids(token_ids)
-        self.prompt_tokens += len(token_ids)
-        self.longest_prompt_tokens = max(self.longest_prompt_tokens, len(token_ids))
-        self.kinds.add((line.url, line.body.sampling))
+        tokens = line.prompt_tokens
+        self.lines.append(LineRecord(line.line_number, line.custom_id, self.prompt_tokens, tokens, None, None))
+        self.prompts += line.packed_ids
+        self.prompt_tokens += tokens
+        self.longest_prompt_tokens = max(self.longest_prompt_tokens, tokens)
+        self.kinds.add((line.url, line.sampling))
 
 
 async def prepare_batch(services: Services, account_id: str, request: BatchRequest, now: int) -> PreparedBatch:
@@ -100,9 +101,7 @@ async def prepare_batch(services: Services, account_id: str, request: BatchReque
     Raises:
         NotFound: file_not_found.
         InvalidRequest: invalid_file, invalid_model, invalid_revision, endpoint_mismatch.
-        Unprocessable: invalid_batch_file, mixed_sampling, context_too_long, or the model's refusal.
-        Conflict: pricing_unavailable.
-        PaymentRequired: price_above_max.
+        Unprocessable: invalid_batch_file, mixed_sampling, or the model's refusal; and all that make_quote raises.
         Unavailable: the model hub does not answer.
     """
     record = await get_file(services, account_id, request.input_file_id, now, param="input_file_id")
@@ -111,127 +110,95 @@ async def prepare_batch(services: Services, account_id: str, request: BatchReque
         raise InvalidRequest("invalid_file", message, param="input_file_id")
     intake = _Intake(services, request)
     try:
-        async for outcomes in _parsed(services.blobs.stream(record.blob_key)):
-            await intake.take(outcomes)
+        async for lines in _lines(services.blobs.stream(record.blob_key)):
+            await intake.take(lines)
     except FileNotFoundError as error:  # deleted since the row was read
         raise file_not_found(record.id, "input_file_id") from error
     return intake.result()
 
 
-async def _parsed(chunks: AsyncIterator[bytes]) -> AsyncIterator[Sequence[ParsedLine | LineRefusal]]:
-    """The outcomes of a file's lines, some at a time, parsed off the event loop."""
-    splitter, duplicates = LineSplitter(), DuplicateCheck()
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[Sequence[RawLine]]:
+    """A file's lines, some at a time."""
+    splitter = LineSplitter()
     async for chunk in chunks:
-        outcomes = await asyncio.to_thread(_parse, splitter.feed(chunk), duplicates)
-        for start in range(0, len(outcomes), LINES_AT_ONCE):
-            yield outcomes[start : start + LINES_AT_ONCE]
-    yield await asyncio.to_thread(_parse, splitter.finish(), duplicates)
-
-
-def _parse(lines: Iterable[RawLine], duplicates: DuplicateCheck) -> list[ParsedLine | LineRefusal]:
-    return [duplicates.check(_storable(parse_line(line))) for line in lines]
-
-
-def _storable(outcome: ParsedLine | LineRefusal) -> ParsedLine | LineRefusal:
-    if isinstance(outcome, ParsedLine) and "\0" in outcome.custom_id:
-        return LineRefusal(outcome.line_number, None, "invalid_text", "custom_id holds a NUL character")
-    return outcome
+        lines = await asyncio.to_thread(lambda data: list(splitter.feed(data)), chunk)
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            yield lines[start : start + LINES_AT_ONCE]
+    yield list(splitter.finish())
 
 
 class _Intake:
-    """Takes the lines of one file, part by part, and knows at the end what it costs."""
+    """Takes the lines of one file, part by part, and knows at the end what it costs.
+
+    Everything that grows with a line's length happens in the rendering processes.
+    """
 
     def __init__(self, services: Services, request: BatchRequest) -> None:
         self._services = services
         self._request = request
         self._plan = _Plan()
+        self._duplicates = DuplicateCheck()
+        self._patience = services.renderer.patience()
         self._pinned: PinnedModel | None = None
 
-    async def take(self, outcomes: Sequence[ParsedLine | LineRefusal]) -> None:
-        """Render the usable ones among some lines; the first usable line names the model."""
-        if len(self._plan.lines) + len(outcomes) > MAX_LINES:
+    async def take(self, lines: Sequence[RawLine]) -> None:
+        """Read some lines; the first usable one names the model."""
+        if len(self._plan.lines) + len(lines) > MAX_LINES:
             raise invalid_batch_file("too_many_lines", f"a file has at most {MAX_LINES} lines")
-        usable: list[ParsedLine] = []
-        for outcome in outcomes:
-            if isinstance(outcome, LineRefusal):
-                self._plan.refuse(outcome)
-                continue
-            model = (await self._pin(outcome)).spec.repo
-            if outcome.body.model not in (None, model):
-                message = f"the batch's model is {model}"
-                self._plan.refuse(LineRefusal(outcome.line_number, outcome.custom_id, "model_mismatch", message))
+        for outcome in await self._read(lines):
+            checked = self._duplicates.check(_storable(outcome))
+            if isinstance(checked, ReadLine):
+                self._plan.accept(checked)
             else:
-                usable.append(outcome)
-        await self._render(usable)
-        self._plan.lines.sort(key=_line_number)
+                self._plan.refuse(checked)
         _check_limits(self._plan)
 
-    async def _pin(self, line: ParsedLine) -> PinnedModel:
+    async def _read(self, lines: Sequence[RawLine]) -> Sequence[ReadLine | LineRefusal]:
+        renderer = self._services.renderer
         if self._pinned is None:
-            repo = self._request.model or line.body.model
-            if repo is None:
-                message = "name the model in the first line's body.model or in metadata.model"
-                raise InvalidRequest("invalid_model", message, param="model")
-            self._pinned = await pin_model(self._services.hub, repo, self._request.revision)
-        return self._pinned
+            parsed = await renderer.parse(lines, self._patience)
+            first = next((outcome for outcome in parsed if isinstance(outcome, ReadLine)), None)
+            if first is None:
+                return parsed
+            self._pinned = await self._pin(first)
+        return await renderer.read(lines, self._pinned.spec.repo, self._pinned.tokenizer, self._patience)
 
-    async def _render(self, lines: Sequence[ParsedLine]) -> None:
-        if not lines or self._pinned is None:
-            return
-        requests = [
-            RenderRequest(line.body.messages, line.body.tools, line.body.template_kwargs, line.body.prompt)
-            for line in lines
-        ]
-        rendered = await self._services.renderer.render(self._pinned.tokenizer, requests)
-        for line, outcome in zip(lines, rendered, strict=True):
-            if isinstance(outcome, RenderedPrompt):
-                self._plan.accept(line, outcome.token_ids)
-            else:
-                self._plan.refuse(LineRefusal(line.line_number, line.custom_id, outcome.code, outcome.message))
+    async def _pin(self, line: ReadLine) -> PinnedModel:
+        repo = self._request.model or line.model
+        if repo is None:
+            message = "name the model in the first line's body.model or in metadata.model"
+            raise InvalidRequest("invalid_model", message, param="model")
+        return await pin_model(self._services.hub, repo, self._request.revision)
 
     def result(self) -> PreparedBatch:
         """The priced plan, once every line was taken."""
         plan, request = self._plan, self._request
         if not plan.kinds or self._pinned is None:
             raise invalid_batch_file("no_usable_line", _why_unusable(plan.lines))
-        model, sampling = self._pinned.spec, _only_sampling(plan, request.endpoint)
-        _check_context(plan, model, sampling)
+        sampling = _only_sampling(plan, request.endpoint)
         usable = sum(line.refusal_code is None for line in plan.lines)
+        demand = Demand(sampling, plan.longest_prompt_tokens, plan.prompt_tokens, usable)
+        terms = Terms(request.window_hours, request.max_price_micro)
         return PreparedBatch(
             request=request,
-            model=model,
+            model=self._pinned.spec,
             sampling=sampling,
             lines=plan.lines,
             prompts=bytes(plan.prompts),
             prompt_tokens=plan.prompt_tokens,
-            quote=self._price(model, usable * sampling.n * sampling.max_tokens),
+            quote=make_quote(self._services, self._pinned, demand, terms),
         )
 
-    def _price(self, model: ModelSpec, max_completion_tokens: int) -> Quote:
-        try:
-            found = quote(self._services.rates, model.parameter_count, self._plan.prompt_tokens, max_completion_tokens)
-        except PricingUnavailable as error:
-            raise Conflict("pricing_unavailable", str(error), param="model") from error
-        ceiling = self._request.max_price_micro
-        if ceiling is not None and found.price_micro > ceiling:
-            message = f"the price is {usd(found.price_micro)} USD, above metadata.max_price_usd ({usd(ceiling)})"
-            raise PaymentRequired("price_above_max", message, param="metadata.max_price_usd")
-        return found
+
+def _storable(outcome: ReadLine | LineRefusal) -> ReadLine | LineRefusal:
+    if isinstance(outcome, ReadLine) and "\0" in outcome.custom_id:
+        return LineRefusal(outcome.line_number, None, "invalid_text", "custom_id holds a NUL character")
+    return outcome
 
 
 def invalid_batch_file(reason: str, message: str) -> Unprocessable:
     """The refusal of a whole file; the reason stands first in the message."""
     return Unprocessable("invalid_batch_file", f"{reason}: {message}", param="input_file_id")
-
-
-def usd(amount_micro: int) -> str:
-    """Micro-USD as USD in decimal, exactly."""
-    whole, fraction = divmod(amount_micro, 1_000_000)
-    return f"{whole}.{fraction:06d}".rstrip("0").rstrip(".")
-
-
-def _line_number(line: LineRecord) -> int:
-    return line.line_number
 
 
 def _why_unusable(lines: Sequence[LineRecord]) -> str:
@@ -255,10 +222,3 @@ def _only_sampling(plan: _Plan, endpoint: str) -> Sampling:
     if url != endpoint:
         raise InvalidRequest("endpoint_mismatch", f"the url of the file's lines is {url}", param="endpoint")
     return sampling
-
-
-def _check_context(plan: _Plan, model: ModelSpec, sampling: Sampling) -> None:
-    needed = plan.longest_prompt_tokens + sampling.max_tokens
-    if needed > model.context_length:
-        message = f"the longest prompt and max_tokens are {needed} tokens, the model's context {model.context_length}"
-        raise Unprocessable("context_too_long", message, param="input_file_id")

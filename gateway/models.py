@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, Unavailable, Unprocessable
 from gateway.rendering import TokenizerFiles
 from protocol.encoding import canonical_json
 from protocol.errors import HubUnavailable, ModelNotFound, ModelPrivate
-from protocol.models import ARCHITECTURES, ModelSpec, RepositoryFile, is_repo, is_revision
+from protocol.models import ARCHITECTURES, Architecture, ModelSpec, RepositoryFile, is_repo, is_revision
 
 log = logging.getLogger("reliquary.gateway")
 
@@ -42,10 +42,15 @@ class ModelHub(Protocol):
 
 @dataclass(frozen=True)
 class PinnedModel:
-    """A model at its commit, and what rendering needs of it."""
+    """A model at its commit, what rendering needs of it, and how much a running sequence takes.
+
+    Attributes:
+        kv_bytes_per_token: of the key-value cache of one sequence, for each of its tokens.
+    """
 
     spec: ModelSpec
     tokenizer: TokenizerFiles
+    kv_bytes_per_token: int
 
 
 async def pin_model(hub: ModelHub, repo: str, revision: str | None) -> PinnedModel:
@@ -112,7 +117,9 @@ async def _pinned(repository: _Repository) -> PinnedModel:
         if needed not in repository.files:
             raise _unsupported(f"the repository has no {needed}")
     config = await repository.json("config.json")
-    architecture, dtype = _architecture(config), _dtype(config)
+    architecture = _architecture(config)
+    config = _text_config(config, architecture)
+    dtype = _dtype(config)
     weights = await _weights_bytes(repository)
     generation = await repository.json("generation_config.json")
     tokenizer_json = await repository.text("tokenizer.json")
@@ -126,7 +133,7 @@ async def _pinned(repository: _Repository) -> PinnedModel:
         spec = ModelSpec(
             repo=repository.repo,
             revision=repository.revision,
-            architecture=architecture,
+            architecture=architecture.name,
             tokenizer_sha256=sha256(tokenizer_json.encode()).hexdigest(),
             chat_template_sha256=None if template is None else sha256(template.encode()).hexdigest(),
             eos_token_ids=_eos(generation, config, vocab_size),
@@ -138,7 +145,8 @@ async def _pinned(repository: _Repository) -> PinnedModel:
         )
     except ValidationError as error:
         raise _unsupported(f"{error.errors()[0]['loc'][0]} is out of range") from error
-    return PinnedModel(spec, _tokenizer_files(spec, tokenizer_json, template, _special_tokens(tokenizer_config)))
+    tokenizer = _tokenizer_files(spec, tokenizer_json, template, _special_tokens(tokenizer_config))
+    return PinnedModel(spec, tokenizer, _kv_values_per_token(config) * DTYPE_BYTES[dtype])
 
 
 def _tokenizer_files(
@@ -169,13 +177,40 @@ async def _weights_bytes(repository: _Repository) -> int:
     return sum(repository.files[name] for name in names)
 
 
-def _architecture(config: Mapping[str, Any]) -> str:
+def _architecture(config: Mapping[str, Any]) -> Architecture:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         message = f"{str(name)[:100]} is not supported; supported: {', '.join(ARCHITECTURES)}"
         raise Unprocessable("architecture_unsupported", message, param="model")
-    return str(name)
+    return ARCHITECTURES[name]
+
+
+def _text_config(config: Mapping[str, Any], architecture: Architecture) -> Mapping[str, Any]:
+    """The language model's configuration; what it does not say, the whole file may."""
+    if architecture.text_config is None:
+        return config
+    nested = config.get(architecture.text_config)
+    if not isinstance(nested, dict):
+        raise _unsupported(f"config.json has no {architecture.text_config}")
+    return {**config, **nested}
+
+
+def _kv_values_per_token(config: Mapping[str, Any]) -> int:
+    """Numbers that the key-value cache holds for a token: two vectors a head and layer.
+
+    Layers of linear attention keep a state of fixed size instead, which is left out.
+    """
+    layers, heads = _positive(config, "num_hidden_layers"), _positive(config, "num_attention_heads")
+    kinds = config.get("layer_types")
+    if isinstance(kinds, list):
+        layers = sum(kind != "linear_attention" for kind in kinds)
+    elif config.get("full_attention_interval") is not None:
+        layers //= _positive(config, "full_attention_interval")
+    kv_heads = heads if config.get("num_key_value_heads") is None else _positive(config, "num_key_value_heads")
+    width = config.get("head_dim")
+    head_dim = _positive(config, "hidden_size") // heads if width is None else _positive(config, "head_dim")
+    return 2 * layers * kv_heads * head_dim
 
 
 def _dtype(config: Mapping[str, Any]) -> str:

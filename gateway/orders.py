@@ -14,11 +14,22 @@ from gateway.db import orders as order_rows
 from gateway.db.ledger import InsufficientBalance, hold
 from gateway.db.orders import IdempotencyRecord, NewOrder, NewTask, OrderRecord, Progress
 from gateway.db.paging import Page
+from gateway.db.quotes import delete_quote_request, insert_quote_request, quotes_since
 from gateway.db.schema import accounts
 from gateway.ending import end_early
-from gateway.errors import NEVER, Conflict, LimitReached, NotFound, PaymentRequired
-from gateway.intake import BatchRequest, PreparedBatch, prepare_batch, usd
+from gateway.errors import (
+    NEVER,
+    Conflict,
+    DatabaseBusy,
+    LimitReached,
+    NotFound,
+    PaymentRequired,
+    Unavailable,
+    pointless_before,
+)
+from gateway.intake import BatchRequest, PreparedBatch, prepare_batch
 from gateway.prompts import blob_key_of
+from gateway.quotes import usd
 from gateway.services import Services
 from protocol.beacon import first_round_after
 from protocol.draw import seed_randomness
@@ -26,6 +37,7 @@ from protocol.params import V1
 
 BATCH_PREFIX = "batch_"
 NOT_STARTED = frozenset({OrderState.RESERVED, OrderState.QUEUED})
+QUOTA_SECONDS = 24 * 3600
 COMMIT_SECONDS = 10
 """The round that will fix the randomness is published at least this long after the order was written down, so that
 nobody knew it when the prompts were fixed."""
@@ -53,17 +65,46 @@ async def create_batch(
     randomness must come from after that.
 
     Raises:
-        Conflict: idempotency_conflict when the key was used with another body.
-        LimitReached: order_limit with too many open orders.
+        Conflict: idempotency_conflict when the key was used with another body; order_refused when others held the
+            account's rows for too long.
+        LimitReached: order_limit with too many open orders, rate_limited with too many quotes.
         PaymentRequired: insufficient_balance; and all that prepare_batch raises.
     """
     earlier = await _earlier_batch(services, account_id, request)
     if earlier is not None:
         return earlier
-    async with services.database.snapshot() as connection:
+    try:
+        quote_id = await _ask_for_quote(services, account_id, clock())
+        prepared = await _prepare(services, account_id, request, quote_id, clock)
+        return await place_batch(services, account_id, prepared, clock())
+    except DatabaseBusy as error:
+        raise Conflict("order_refused", "the order could not be placed; retry", retry=error.retry) from error
+
+
+async def _ask_for_quote(services: Services, account_id: str, now: int) -> str:
+    """Count a quote against the account's quota before any work is done for it; what it is counted under."""
+    limit = services.settings.max_quotes_per_day
+    async with services.database.transaction() as connection:
+        await _lock_account(connection, account_id)
         await _require_room(connection, services, account_id)
-    prepared = await prepare_batch(services, account_id, request, clock())
-    return await place_batch(services, account_id, prepared, clock())
+        count, first = await quotes_since(connection, account_id, now - QUOTA_SECONDS)
+        if first is not None and count >= limit:
+            message = f"{limit} quotes were made in the last {QUOTA_SECONDS // 3600} hours"
+            wait = pointless_before(first + QUOTA_SECONDS - now)
+            raise LimitReached("rate_limited", message, retry=wait)
+        return await insert_quote_request(connection, account_id, now)
+
+
+async def _prepare(
+    services: Services, account_id: str, request: BatchRequest, quote_id: str, clock: Callable[[], int]
+) -> PreparedBatch:
+    """prepare_batch; what failed for no fault of the customer's does not count against the quota."""
+    try:
+        return await prepare_batch(services, account_id, request, clock())
+    except Unavailable:
+        async with services.database.transaction() as connection:
+            await delete_quote_request(connection, quote_id)
+        raise
 
 
 async def place_batch(services: Services, account_id: str, prepared: PreparedBatch, now: int) -> BatchView:

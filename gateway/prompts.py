@@ -7,11 +7,9 @@ from gateway.db.orders import OrderRecord
 from gateway.db.tasks import PromptRecord, TaskRecord
 from gateway.services import Services
 from protocol.draw import SampleIdentity, sample_keys
-from protocol.encoding import decode_token_ids
+from protocol.encoding import BYTES_PER_TOKEN_ID, decode_token_ids
 from protocol.models import ModelRef, ModelSpec
 from protocol.sampling import Sampling
-
-BYTES_PER_ID = 4
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ async def prompted(
     ranges = list(lines.values())
     chunks = await services.blobs.get_ranges(
         order.prompts_blob_key,
-        [BYTES_PER_ID * prompt.prompt_offset for prompt in ranges],
-        [BYTES_PER_ID * prompt.prompt_tokens for prompt in ranges],
+        [BYTES_PER_TOKEN_ID * prompt.prompt_offset for prompt in ranges],
+        [BYTES_PER_TOKEN_ID * prompt.prompt_tokens for prompt in ranges],
     )
     ids = {prompt.line_number: decode_token_ids(chunk) for prompt, chunk in zip(ranges, chunks, strict=True)}
     model, sampling = ModelSpec.model_validate(order.model_spec), Sampling.model_validate(order.sampling)

@@ -46,17 +46,19 @@ class Job:
     """What is asked of a process: an action on items of one tokenizer.
 
     Attributes:
-        action: render or decode.
-        tokenizer: the name under which the process keeps it.
+        action: parse, read or decode.
+        tokenizer: the name under which the process keeps it; None for parsing, which needs none.
         files: what it is loaded from.
+        model: the repository that a line may name.
         item_seconds: time limit of one item, kept by the process.
         chunk_seconds: after this the process starts no further item.
         grace_seconds: added to item_seconds before the process is killed.
     """
 
     action: str
-    tokenizer: str
+    tokenizer: str | None
     files: Mapping[str, Any]
+    model: str | None
     item_seconds: float
     chunk_seconds: float
     grace_seconds: float
@@ -66,6 +68,7 @@ class Job:
         head = {
             "action": self.action,
             "tokenizer": self.tokenizer,
+            "model": self.model,
             "seconds": self.item_seconds,
             "chunk_seconds": self.chunk_seconds,
         }
@@ -116,6 +119,8 @@ class RenderProcess:
                 raise RuntimeError("the pool is closed")
             self._process = await asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE)
         name = job.tokenizer
+        if name is None:
+            return None
         if name not in self._loaded:
             frame = {"action": "load", "tokenizer": name, "seconds": job.item_seconds, "files": dict(job.files)}
             try:

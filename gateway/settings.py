@@ -31,10 +31,16 @@ class GatewaySettings(BaseModel):
         suspension_seconds: how long a miner is out after a rejected submission.
         max_attempts: rejected submissions after which a task is given up.
         max_open_orders: open orders of one account.
+        max_quotes_per_day: quotes of one account in 24 hours.
+        requests_per_second: what one API key may ask in the long run, of each gateway process.
+        request_burst: what it may ask at once after a pause.
         sweep_interval_seconds: pause between two sweeps.
         upload_limit_bytes: largest file on POST /files.
-        render_workers: processes that render and tokenise.
+        node_memory_bytes: GPU memory of the largest node that miners are expected to have: the model's weights and
+            caches must fit it.
+        render_workers: processes that parse, render and tokenise.
         render_seconds: longest time one line may take to render.
+        render_file_seconds: most CPU time that the lines of one file may take together.
         log_level: of the role's log.
     """
 
@@ -58,8 +64,13 @@ class GatewaySettings(BaseModel):
     suspension_seconds: Positive = 6 * 3600
     max_attempts: Positive = 5
     max_open_orders: Positive = 5
+    max_quotes_per_day: Positive = 200
+    requests_per_second: Annotated[float, Field(gt=0)] = 20.0
+    request_burst: Positive = 200
     sweep_interval_seconds: Annotated[float, Field(gt=0)] = 1.0
     upload_limit_bytes: Positive = 32 * MIB
+    node_memory_bytes: Positive = 8 * 80 * 1000**3
     render_workers: Positive = 2
     render_seconds: Annotated[float, Field(gt=0)] = 5.0
+    render_file_seconds: Annotated[float, Field(gt=0)] = 600.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

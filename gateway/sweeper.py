@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from sqlalchemy import delete, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,10 +13,14 @@ from gateway.db import schema
 from gateway.db.files import expired_files, mark_deleted
 from gateway.db.miners import reinstate_due
 from gateway.db.orders import OrderRecord, lock_order, orders_in_state
+from gateway.db.quotes import forget_quotes
 from gateway.db.tasks import LIVE_TASKS
 from gateway.db.transitions import transition, transition_many
+from gateway.db.uploads import broken_off
 from gateway.ending import end_early
 from gateway.export import export_order
+from gateway.files import abandon_upload
+from gateway.orders import QUOTA_SECONDS
 from gateway.services import Services
 from protocol.beacon import published_at, verify_pulse
 from protocol.draw import beacon_randomness
@@ -26,14 +30,16 @@ log = logging.getLogger("reliquary.gateway")
 BATCH = 500
 NONCE_SECONDS = 60
 IDEMPOTENCY_SECONDS = 7 * 24 * 3600
+UPLOAD_SECONDS = 24 * 3600
+"""Longer than any upload lasts."""
 EXPORTED_STATES = (OrderState.EXPORTING, OrderState.EXPIRING, OrderState.CANCELLING)
 OrderStep = Callable[[Services, OrderRecord, int], Awaitable[None]]
 
 
 async def sweep(services: Services, now: int) -> None:
     """One pass. A step that fails is logged and counted, holds up no other step, and is tried again next time."""
-    for step in (expire_leases, expire_audits, reinstate_miners, delete_expired_files, forget_old_keys, measure):
-        await _guarded(services, step.__name__, step(services, now))
+    for name, step in STEPS.items():
+        await _guarded(services, name, step(services, now))
     for states, order_step in ORDER_STEPS:
         for state in states:
             await _guarded(services, f"{order_step.__name__}: listing", _each_order(services, now, state, order_step))
@@ -99,12 +105,21 @@ async def delete_expired_files(services: Services, now: int) -> None:
             await mark_deleted(conn, record.account_id, record.id, now)
 
 
+async def drop_broken_uploads(services: Services, now: int) -> None:
+    """Drop what is left of uploads whose gateway died."""
+    async with services.database.snapshot() as conn:
+        due = await broken_off(conn, now - UPLOAD_SECONDS, BATCH)
+    for upload in due:
+        await abandon_upload(services, upload, now)
+
+
 async def forget_old_keys(services: Services, now: int) -> None:
-    """Drop nonces that freshness alone refuses by now, and idempotency keys past their week."""
+    """Drop nonces that freshness alone refuses by now, idempotency keys past their week, and quotes past their day."""
     nonces, keys = schema.nonces, schema.idempotency_keys
     async with services.database.transaction() as conn:
         await conn.execute(delete(nonces).where(nonces.c.seen_at < now - NONCE_SECONDS))
         await conn.execute(delete(keys).where(keys.c.created_at < now - IDEMPOTENCY_SECONDS))
+        await forget_quotes(conn, now - QUOTA_SECONDS)
 
 
 async def measure(services: Services, _now: int) -> None:
@@ -115,6 +130,17 @@ async def measure(services: Services, _now: int) -> None:
         services.metrics.queued_tasks.set((await conn.execute(queued)).scalar_one())
         pending = select(func.count()).where(audits.c.state == AuditState.PENDING)
         services.metrics.pending_audits.set((await conn.execute(pending)).scalar_one())
+
+
+STEPS: Mapping[str, Callable[[Services, int], Awaitable[None]]] = {
+    "expire_leases": expire_leases,
+    "expire_audits": expire_audits,
+    "reinstate_miners": reinstate_miners,
+    "delete_expired_files": delete_expired_files,
+    "drop_broken_uploads": drop_broken_uploads,
+    "forget_old_keys": forget_old_keys,
+    "measure": measure,
+}
 
 
 async def fix_randomness(services: Services, order: OrderRecord, now: int) -> None:

@@ -88,7 +88,7 @@ async def run(settings: GatewaySettings, stop: asyncio.Event, ready: Ready) -> N
         database=open_database(settings, metrics),
         blobs=Blobs(settings.blob_url),
         hub=open_hub(settings.hub_directory, settings.hub_cache),
-        renderer=RenderPool(settings.render_workers, settings.render_seconds),
+        renderer=RenderPool(settings.render_workers, settings.render_seconds, settings.render_file_seconds),
         rates=load_rates(settings.pricing_file),
         settings=settings,
         beacon=DevelopmentBeacon(clock),

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.db.accounts import ORDERS_WRITE, create_account, create_api_key
+from gateway.db.accounts import ORDERS_WRITE, allow_orders, create_account, create_api_key
 from gateway.db.engine import Database
 from gateway.db.ledger import deposit
 from neurons.chain import Hotkey, create_hotkey, load_signer
@@ -201,6 +201,7 @@ async def open_account(database: Database, name: str, credit_micro: int) -> tupl
     now = int(time.time())
     async with database.transaction() as conn:
         account_id = await create_account(conn, name, now)
+        await allow_orders(conn, account_id, now)
         await deposit(conn, account_id, credit_micro, now)
         return account_id, await create_api_key(conn, account_id, [ORDERS_WRITE], now)
 

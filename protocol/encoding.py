@@ -12,10 +12,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from protocol.errors import LocalProtocolError
 
+BYTES_PER_TOKEN_ID = 4
 Field = bytes | str | int | float
 
 
@@ -69,8 +68,7 @@ def encode_token_ids(token_ids: Sequence[int]) -> bytes:
 
 def decode_token_ids(data: bytes) -> list[int]:
     """The inverse of encode_token_ids."""
-    ids: list[int] = np.frombuffer(data, dtype="<u4").tolist()
-    return ids
+    return list(struct.unpack(f"<{len(data) // BYTES_PER_TOKEN_ID}I", data))
 
 
 def token_ids_digest(token_ids: Sequence[int]) -> bytes:

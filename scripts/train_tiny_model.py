@@ -83,7 +83,7 @@ def configuration(tokenizer: Tokenizer) -> Qwen3Config:
     padded = math.ceil((tokenizer.get_vocab_size() + 1) / 64) * 64
     return Qwen3Config(
         vocab_size=padded, hidden_size=128, intermediate_size=384, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=40_960, tie_word_embeddings=True,
         rope_theta=10000.0, bos_token_id=None, eos_token_id=tokenizer.token_to_id("<|im_end|>"),
         dtype="float32", architectures=["Qwen3ForCausalLM"],
     )  # fmt: skip

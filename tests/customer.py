@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from gateway.audits import assign_audits, report_evidence
 from gateway.core.pricing import parse_rates
-from gateway.db.accounts import create_account, create_api_key
+from gateway.db.accounts import allow_orders, create_account, create_api_key
 from gateway.db.blobs import Blobs
 from gateway.db.engine import Database
 from gateway.db.ledger import deposit
@@ -134,6 +134,7 @@ class World:
         """The key of another account."""
         async with self.services.database.transaction() as conn:
             account_id = await create_account(conn, "other", self.now)
+            await allow_orders(conn, account_id, self.now)
             await deposit(conn, account_id, deposit_micro, self.now)
             return await create_api_key(conn, account_id, scopes, self.now)
 
@@ -208,6 +209,7 @@ async def running_world(folder: Path, database_url: str | None = None, **setting
     )
     async with database.transaction() as conn:
         account_id = await create_account(conn, "customer", START)
+        await allow_orders(conn, account_id, START)
         await deposit(conn, account_id, DEPOSIT_MICRO, START)
         api_key = await create_api_key(conn, account_id, ["orders:write"], START)
     world = World(services, "", api_key, account_id)

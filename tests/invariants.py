@@ -92,11 +92,16 @@ RULES = [
         "AND s.state = 'accepted'), 0)",
     ),
     Rule(
+        "an upload is stored exactly when its file exists",
+        "SELECT u.id FROM uploads u LEFT JOIN files f ON f.id = u.id WHERE (u.state = 'stored') <> (f.id IS NOT NULL)",
+    ),
+    Rule(
         "the last event of everything is its state",
         " UNION ALL ".join(
             f"SELECT x.{key} FROM {table} x WHERE x.state <> (SELECT e.to_state FROM events e WHERE e.id = "
             f"(SELECT MAX(f.id) FROM events f WHERE f.subject_id = x.{key} AND f.machine = '{machine}'))"
             for machine, table, key in [
+                ("upload", "uploads", "id"),
                 ("order", "orders", "id"),
                 ("task", "tasks", "id"),
                 ("submission", "submissions", "id"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gateway.core import strict_json
 from gateway.core.line_fields import (
@@ -152,13 +152,26 @@ def parse_line(raw: RawLine) -> ParsedLine | LineRefusal:
         return LineRefusal(raw.number, custom_id, refused.code, refused.message)
 
 
+class _Numbered(Protocol):
+    """An outcome of a line, whatever else is known of it."""
+
+    @property
+    def line_number(self) -> int: ...
+
+    @property
+    def custom_id(self) -> str | None: ...
+
+
+Outcome = TypeVar("Outcome", bound=_Numbered)
+
+
 class DuplicateCheck:
     """Refuses a custom_id that stood before; the first line with it is kept, refused or not."""
 
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
 
-    def check(self, outcome: ParsedLine | LineRefusal) -> ParsedLine | LineRefusal:
+    def check(self, outcome: Outcome) -> Outcome | LineRefusal:
         """The outcome, or its refusal as a duplicate."""
         if outcome.custom_id is None:
             return outcome

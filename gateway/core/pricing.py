@@ -73,12 +73,7 @@ def _up(numerator: int, denominator: int) -> int:
     return -(-numerator // denominator)
 
 
-def quote(rates: Rates, parameter_count: int, prompt_tokens: int, max_completion_tokens: int) -> Quote:
-    """The worst-case price: prompt_tokens once a line, max_completion_tokens over all samples.
-
-    Raises:
-        PricingUnavailable: when the model is larger than every class.
-    """
+def _class_of(rates: Rates, parameter_count: int) -> PriceClass:
     found = min(
         (entry for entry in rates.classes if parameter_count <= entry.max_parameters),
         key=lambda entry: entry.max_parameters,
@@ -86,8 +81,28 @@ def quote(rates: Rates, parameter_count: int, prompt_tokens: int, max_completion
     )
     if found is None:
         raise PricingUnavailable(f"no price is published for {parameter_count} parameters")
-    run_seconds = _up(prompt_tokens + max_completion_tokens, found.tokens_per_second)
-    gpu = _up(rates.gpu_hour_micro * found.gpus * (rates.startup_seconds + run_seconds), 3600)
+    return found
+
+
+def expected_seconds(rates: Rates, parameter_count: int, prompt_tokens: int, max_completion_tokens: int) -> int:
+    """How long an order takes in the worst case: start-up, then all its tokens at the class's speed.
+
+    Raises:
+        PricingUnavailable: when the model is larger than every class.
+    """
+    speed = _class_of(rates, parameter_count).tokens_per_second
+    return rates.startup_seconds + _up(prompt_tokens + max_completion_tokens, speed)
+
+
+def quote(rates: Rates, parameter_count: int, prompt_tokens: int, max_completion_tokens: int) -> Quote:
+    """The worst-case price: prompt_tokens once a line, max_completion_tokens over all samples.
+
+    Raises:
+        PricingUnavailable: when the model is larger than every class.
+    """
+    found = _class_of(rates, parameter_count)
+    seconds = expected_seconds(rates, parameter_count, prompt_tokens, max_completion_tokens)
+    gpu = _up(rates.gpu_hour_micro * found.gpus * seconds, 3600)
     prompt = _up(prompt_tokens * found.prompt_million_micro, MILLION)
     completion = _up(max_completion_tokens * found.completion_million_micro, MILLION)
     margin = _up((gpu + prompt + completion) * rates.margin_percent, 100)

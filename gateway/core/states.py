@@ -19,6 +19,14 @@ class IllegalTransition(Exception):
         self.event = event
 
 
+class UploadState(StrEnum):
+    """States of an upload: bytes on their way to becoming a file."""
+
+    RECEIVING = "receiving"
+    STORED = "stored"  # the file exists
+    ABANDONED = "abandoned"  # nothing was kept
+
+
 class OrderState(StrEnum):
     """States of an order; a batch's status is a function of it (BATCH_STATUS)."""
 
@@ -104,7 +112,7 @@ class Machine:
         return self.states - {state for state, _ in self.table}
 
 
-_O, _T, _S, _A, _X, _M = OrderState, TaskState, SubmissionState, AuditState, TransferState, MinerState
+_O, _T, _S, _A, _X, _M, _U = OrderState, TaskState, SubmissionState, AuditState, TransferState, MinerState, UploadState
 
 ORDER = Machine(
     "order",
@@ -174,6 +182,12 @@ AUDIT = Machine(
     },
 )
 
+UPLOAD = Machine(
+    "upload",
+    _U.RECEIVING,
+    {(_U.RECEIVING, "store"): _U.STORED, (_U.RECEIVING, "abandon"): _U.ABANDONED},
+)
+
 TRANSFER = Machine(
     "transfer",
     _X.PENDING,
@@ -186,7 +200,7 @@ MINER = Machine(
     {(_M.ACTIVE, "suspend"): _M.SUSPENDED, (_M.SUSPENDED, "reinstate"): _M.ACTIVE},
 )
 
-MACHINES: tuple[Machine, ...] = (ORDER, TASK, SUBMISSION, AUDIT, TRANSFER, MINER)
+MACHINES: tuple[Machine, ...] = (UPLOAD, ORDER, TASK, SUBMISSION, AUDIT, TRANSFER, MINER)
 
 BATCH_STATUS: Mapping[str, str] = {
     _O.RESERVED: "validating",

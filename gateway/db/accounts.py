@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.db.schema import accounts, api_keys
@@ -15,11 +15,16 @@ ORDERS_WRITE = "orders:write"
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key that was found: whose it is and what it may do."""
+    """A key that was found: whose it is and what it may do.
+
+    Attributes:
+        orders_allowed_at: since when its account may order; None while it may not.
+    """
 
     id: str
     account_id: str
     scopes: frozenset[str]
+    orders_allowed_at: int | None
 
 
 def _hash(plaintext: str) -> str:
@@ -27,10 +32,16 @@ def _hash(plaintext: str) -> str:
 
 
 async def create_account(conn: AsyncConnection, name: str, now: int) -> str:
-    """A new account's id."""
+    """A new account's id; it may not order before allow_orders."""
     account_id = secrets.token_hex(12)
     await conn.execute(insert(accounts).values(id=account_id, name=name, created_at=now))
     return account_id
+
+
+async def allow_orders(conn: AsyncConnection, account_id: str, now: int) -> bool:
+    """Let an account order from now on; whether there is such an account."""
+    change = update(accounts).where(accounts.c.id == account_id)
+    return (await conn.execute(change.values(orders_allowed_at=now))).rowcount == 1
 
 
 async def create_api_key(conn: AsyncConnection, account_id: str, scopes: Sequence[str], now: int) -> str:
@@ -50,8 +61,7 @@ async def create_api_key(conn: AsyncConnection, account_id: str, scopes: Sequenc
 
 async def find_api_key(conn: AsyncConnection, plaintext: str) -> ApiKey | None:
     """The key, unless it is unknown or revoked."""
-    query = select(api_keys.c.id, api_keys.c.account_id, api_keys.c.scopes).where(
-        api_keys.c.key_sha256 == _hash(plaintext), api_keys.c.revoked_at.is_(None)
-    )
-    row = (await conn.execute(query)).first()
-    return None if row is None else ApiKey(row.id, row.account_id, frozenset(row.scopes))
+    columns = api_keys.c.id, api_keys.c.account_id, api_keys.c.scopes, accounts.c.orders_allowed_at
+    query = select(*columns).join(accounts).where(api_keys.c.key_sha256 == _hash(plaintext))
+    row = (await conn.execute(query.where(api_keys.c.revoked_at.is_(None)))).first()
+    return None if row is None else ApiKey(row.id, row.account_id, frozenset(row.scopes), row.orders_allowed_at)

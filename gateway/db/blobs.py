@@ -1,12 +1,16 @@
 """Bytes in an object store: a local folder by default, S3 and others by URL."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
+
+from gateway.errors import Unavailable
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -19,8 +23,22 @@ class StoredBlob:
     sha256: str
 
 
+@contextmanager
+def _named_failures() -> Iterator[None]:
+    """A store that refuses is a dependency that does not answer; a missing blob stays a FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except BaseError as error:
+        raise Unavailable("batch_unavailable", "the file store does not answer; retry shortly") from error
+
+
 class Blobs:
-    """Keys are chosen by us, never by a customer. A key appears whole or not at all, and may be written again."""
+    """Keys are chosen by us, never by a customer. A key appears whole or not at all, and may be written again.
+
+    Every method raises Unavailable (batch_unavailable) when the store refuses.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the store.
@@ -38,29 +56,33 @@ class Blobs:
     async def put_stream(self, key: str, content: AsyncIterator[bytes]) -> StoredBlob:
         """Write bytes as they come; an exception from content leaves no blob behind."""
         hasher, total = hashlib.sha256(), 0
-        async with obstore.open_writer_async(self._store, key, buffer_size=8 * CHUNK_BYTES) as writer:
-            async for chunk in content:
-                hasher.update(chunk)
-                total += len(chunk)
-                await writer.write(chunk)
+        with _named_failures():
+            async with obstore.open_writer_async(self._store, key, buffer_size=8 * CHUNK_BYTES) as writer:
+                async for chunk in content:
+                    hasher.update(chunk)
+                    total += len(chunk)
+                    await writer.write(chunk)
         return StoredBlob(total, hasher.hexdigest())
 
     async def put(self, key: str, data: bytes) -> StoredBlob:
         """Write a small blob."""
-        await obstore.put_async(self._store, key, data)
+        with _named_failures():
+            await obstore.put_async(self._store, key, data)
         return StoredBlob(len(data), hashlib.sha256(data).hexdigest())
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         """Some bytes of a blob; FileNotFoundError without one."""
         if length == 0:
             return b""
-        return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+        with _named_failures():
+            return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
 
     async def get_ranges(self, key: str, starts: list[int], lengths: list[int]) -> list[bytes]:
         """Several ranges of one blob, near ones fetched together."""
         if not starts:
             return []
-        found = await obstore.get_ranges_async(self._store, key, starts=starts, lengths=lengths)
+        with _named_failures():
+            found = await obstore.get_ranges_async(self._store, key, starts=starts, lengths=lengths)
         return [bytes(part) for part in found]
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
@@ -73,11 +95,13 @@ class Blobs:
 
     async def size(self, key: str) -> int:
         """A blob's length in bytes; FileNotFoundError without one."""
-        return int((await obstore.head_async(self._store, key))["size"])
+        with _named_failures():
+            return int((await obstore.head_async(self._store, key))["size"])
 
     async def delete(self, key: str) -> None:
         """Remove a blob; removing what is not there is fine."""
         try:
-            await obstore.delete_async(self._store, key)
+            with _named_failures():
+                await obstore.delete_async(self._store, key)
         except FileNotFoundError:
             return

@@ -44,6 +44,7 @@ accounts = Table(
     Column("id", String(64), primary_key=True),
     Column("name", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("orders_allowed_at", BigInteger),  # null: the account may not order yet
 )
 
 api_keys = Table(
@@ -55,6 +56,17 @@ api_keys = Table(
     Column("scopes", JSON, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+)
+
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", String(64), primary_key=True),  # the id of the file that it becomes
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    *_state(states.UPLOAD),
+    Column("blob_key", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index(None, "state", "created_at"),
 )
 
 files = Table(
@@ -251,6 +263,15 @@ idempotency_keys = Table(
     Column("body_sha256", String(64), nullable=False),
     Column("order_id", ForeignKey("orders.id"), nullable=False),
     Column("created_at", BigInteger, nullable=False),
+)
+
+quote_requests = Table(
+    "quote_requests",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("account_id", ForeignKey("accounts.id"), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index(None, "account_id", "created_at"),
 )
 
 nonces = Table(

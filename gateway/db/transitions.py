@@ -11,6 +11,7 @@ from gateway.core.states import Machine, advance
 from gateway.db import schema
 
 _TABLES: Mapping[str, tuple[Table, Column[Any]]] = {
+    states.UPLOAD.name: (schema.uploads, schema.uploads.c.id),
     states.ORDER.name: (schema.orders, schema.orders.c.id),
     states.TASK.name: (schema.tasks, schema.tasks.c.id),
     states.SUBMISSION.name: (schema.submissions, schema.submissions.c.id),

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from gateway.db.ledger import balance
 from gateway.http.keys import account_of, services_of
-from gateway.intake import usd
+from gateway.quotes import usd
 
 
 async def get_balance(request: web.Request) -> web.Response:

@@ -5,15 +5,17 @@ import secrets
 from aiohttp import web
 from prometheus_client import generate_latest
 
-from gateway.http import account, native_orders, openai_batches, openai_files
+from gateway.core.rate import TokenBuckets
+from gateway.http import account, catalog, native_orders, openai_routes
 from gateway.http.auth import require_api_key
+from gateway.http.documents import DOCUMENT_PATH, PAGE_PATH, Documents
 from gateway.http.errors import Handler, answer_errors
-from gateway.http.keys import ANSWERED, CLOCK, IN_FLIGHT, REQUEST_ID, SERVICES, Clock, services_of
+from gateway.http.keys import ANSWERED, BUCKETS, CLOCK, IN_FLIGHT, PUBLIC, REQUEST_ID, SERVICES, Clock, services_of
 from gateway.http.locks import KeyedLocks
+from gateway.http.routes import Endpoint
 from gateway.http.subnet import add_subnet_routes
 from gateway.services import Services
 
-OPENAI = "/api/openai/v1"
 MAX_JSON_BYTES = 1024 * 1024
 REQUEST_ID_HEADER = "x-request-id"
 
@@ -31,6 +33,7 @@ def build_app(services: Services, clock: Clock) -> web.Application:
     app[SERVICES] = services
     app[CLOCK] = clock
     app[IN_FLIGHT] = KeyedLocks()
+    app[BUCKETS] = TokenBuckets(services.settings.requests_per_second, services.settings.request_burst)
     app.on_response_prepare.append(mark_answer)
     add_customer_routes(app)
     add_subnet_routes(app)
@@ -40,19 +43,17 @@ def build_app(services: Services, clock: Clock) -> web.Application:
 
 
 def add_customer_routes(app: web.Application) -> None:
-    """What customers call, with an API key."""
+    """What customers call, with an API key but for what describes the API."""
+    for route in openai_routes.ROUTES:
+        app.router.add_route(route.method, route.path, Endpoint(route).handle)
+    documents = Documents()
+    app[PUBLIC] = frozenset({DOCUMENT_PATH})
     app.add_routes(
         [
-            web.post(f"{OPENAI}/files", openai_files.upload_file),
-            web.get(f"{OPENAI}/files", openai_files.list_files, allow_head=False),
-            web.get(f"{OPENAI}/files/{{file_id}}", openai_files.get_file, allow_head=False),
-            web.delete(f"{OPENAI}/files/{{file_id}}", openai_files.delete_file),
-            web.get(f"{OPENAI}/files/{{file_id}}/content", openai_files.get_content, allow_head=False),
-            web.post(f"{OPENAI}/batches", openai_batches.create_batch),
-            web.get(f"{OPENAI}/batches", openai_batches.list_batches, allow_head=False),
-            web.get(f"{OPENAI}/batches/{{batch_id}}", openai_batches.get_batch, allow_head=False),
-            web.post(f"{OPENAI}/batches/{{batch_id}}/cancel", openai_batches.cancel_batch),
+            web.get(DOCUMENT_PATH, documents.get_document, allow_head=False),
+            web.get(PAGE_PATH, documents.get_page, allow_head=False),
             web.get("/api/v1/balance", account.get_balance, allow_head=False),
+            web.get("/api/v1/generation/catalog", catalog.get_catalog, allow_head=False),
             web.get("/api/v1/dataset-orders/{order_id}", native_orders.get_order, allow_head=False),
             web.get("/api/v1/dataset-orders/{order_id}/verification", native_orders.get_verification, allow_head=False),
         ]

@@ -1,31 +1,33 @@
-"""The body of POST /batches, down to what each metadata key means."""
+"""The body and headers of POST /batches, down to what each metadata key means."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from aiohttp import web
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from gateway.errors import InvalidRequest
-from gateway.http.bodies import Body, read_json, validate
+from gateway.http.bodies import Body, Headers
 from gateway.http.openai_files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS
 from gateway.intake import BatchRequest, IdempotencyKey
 from protocol.encoding import canonical_json
-from protocol.models import is_repo, is_revision
+from protocol.models import REPO_PATTERN, REVISION_PATTERN, is_repo, is_revision
 
 MIN_WINDOW_HOURS, MAX_WINDOW_HOURS = 24, 168
-ENDPOINTS = ("/v1/chat/completions", "/v1/completions")
 MAX_METADATA_PAIRS = 16
-
-_WINDOW = re.compile(r"([1-9]\d{1,2})h")
-_KEY = re.compile(r"[A-Za-z0-9_.:-]{16,80}")
-_PRICE = re.compile(r"\d{1,9}(\.\d{1,6})?")
+WINDOW_PATTERN = r"^(2[4-9]|[3-9][0-9]|1[0-5][0-9]|16[0-8])h$"
+IDEMPOTENCY_PATTERN = r"^[A-Za-z0-9_.:-]{16,80}$"
+PRICE_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
 
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
+
+_STEERING_KEYS = {
+    "model": {"pattern": REPO_PATTERN, "description": "overrides the first line's body.model"},
+    "revision": {"pattern": REVISION_PATTERN, "description": "the model's commit; without it what main names now"},
+    "max_price_usd": {"pattern": PRICE_PATTERN, "description": "refuse a higher price (402 price_above_max)"},
+}
 
 
 class ExpiresAfter(Body):
@@ -38,42 +40,71 @@ class ExpiresAfter(Body):
 class BatchBody(Body):
     """What POST /batches takes."""
 
-    input_file_id: str
-    endpoint: Literal["/v1/chat/completions", "/v1/completions"]
-    completion_window: str
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=MAX_METADATA_PAIRS)] | None = None
-    output_expires_after: ExpiresAfter | None = None
+    input_file_id: Annotated[str, Field(description="the id of an uploaded file")]
+    endpoint: Annotated[
+        Literal["/v1/chat/completions", "/v1/completions"],
+        Field(description="the url of the file's lines: /v1/chat/completions or /v1/completions"),
+    ]
+    completion_window: Annotated[
+        str,
+        StringConstraints(pattern=WINDOW_PATTERN),
+        Field(description=f'"{MIN_WINDOW_HOURS}h" to "{MAX_WINDOW_HOURS}h", in whole hours'),
+    ]
+    metadata: Annotated[
+        dict[MetadataKey, MetadataValue] | None,
+        Field(
+            max_length=MAX_METADATA_PAIRS,
+            description=f"up to {MAX_METADATA_PAIRS} pairs of texts, keys of up to 64 characters, values of up to 512",
+            json_schema_extra={"properties": {key: {"type": "string", **rule} for key, rule in _STEERING_KEYS.items()}},
+        ),
+    ] = None
+    output_expires_after: Annotated[
+        ExpiresAfter | None,
+        Field(
+            description=f'{{"anchor": "created_at", "seconds": from {MIN_EXPIRY_SECONDS} to {MAX_EXPIRY_SECONDS}}}',
+        ),
+    ] = None
 
 
-async def read_batch_request(request: web.Request) -> BatchRequest:
+class BatchHeaders(Headers):
+    """What POST /batches reads of the headers."""
+
+    idempotency_key: Annotated[
+        str | None,
+        Field(
+            alias="Idempotency-Key",
+            pattern=IDEMPOTENCY_PATTERN,
+            description="16 to 80 letters, digits, underscores, periods, colons or hyphens",
+        ),
+    ] = None
+
+    codes = {"Idempotency-Key": "invalid_idempotency_key"}  # noqa: RUF012 - declared a ClassVar where it comes from
+
+
+def batch_request(body: BatchBody, headers: BatchHeaders) -> BatchRequest:
     """The order that a request asks for.
 
     Raises:
-        InvalidRequest: for any field, or the Idempotency-Key, that is malformed or out of range.
+        InvalidRequest: invalid_metadata, invalid_revision.
     """
-    value = await read_json(request)
-    body = validate(BatchBody, value, {})
     metadata = body.metadata or {}
-    expires = body.output_expires_after
+    expires, key = body.output_expires_after, headers.idempotency_key
     return BatchRequest(
         input_file_id=body.input_file_id,
         endpoint=body.endpoint,
-        window_hours=_window_hours(body.completion_window),
+        window_hours=int(body.completion_window.removesuffix("h")),
         metadata=body.metadata,
         model=_model(metadata),
         revision=_revision(metadata),
         max_price_micro=_max_price(metadata),
         output_expires_after_seconds=None if expires is None else expires.seconds,
-        idempotency=_idempotency(request, value),
+        idempotency=None if key is None else IdempotencyKey(key, _digest(body)),
     )
 
 
-def _window_hours(text: str) -> int:
-    found = _WINDOW.fullmatch(text)
-    if found is None or not MIN_WINDOW_HOURS <= int(found[1]) <= MAX_WINDOW_HOURS:
-        message = f'completion_window is "{MIN_WINDOW_HOURS}h" to "{MAX_WINDOW_HOURS}h"'
-        raise InvalidRequest("invalid_completion_window", message, param="completion_window")
-    return int(found[1])
+def _digest(body: BatchBody) -> str:
+    """Of the body as it was sent, however its keys were ordered."""
+    return hashlib.sha256(canonical_json(body.model_dump(exclude_unset=True))).hexdigest()
 
 
 def _invalid_metadata(key: str, rule: str) -> InvalidRequest:
@@ -97,20 +128,15 @@ def _revision(metadata: Mapping[str, str]) -> str | None:
     return revision
 
 
+_PRICE: TypeAdapter[str] = TypeAdapter(Annotated[str, StringConstraints(pattern=PRICE_PATTERN)])
+
+
 def _max_price(metadata: Mapping[str, str]) -> int | None:
     text = metadata.get("max_price_usd")
     if text is None:
         return None
-    if not text.isascii() or _PRICE.fullmatch(text) is None:
-        raise _invalid_metadata("max_price_usd", 'must be an amount in USD such as "3" or "2.50"')
+    try:
+        _PRICE.validate_python(text)
+    except ValidationError as error:
+        raise _invalid_metadata("max_price_usd", 'must be an amount in USD such as "3" or "2.50"') from error
     return int(Decimal(text) * 1_000_000)
-
-
-def _idempotency(request: web.Request, value: dict[str, Any]) -> IdempotencyKey | None:
-    key = request.headers.get("Idempotency-Key")
-    if key is None:
-        return None
-    if _KEY.fullmatch(key) is None:
-        message = "Idempotency-Key is 16 to 80 letters, digits, underscores, periods, colons or hyphens"
-        raise InvalidRequest("invalid_idempotency_key", message, param="Idempotency-Key")
-    return IdempotencyKey(key, hashlib.sha256(canonical_json(value)).hexdigest())

@@ -46,11 +46,11 @@ def error_body(status: int, code: str, message: str, param: str | None = None) -
 
 def refusal_response(refusal: errors.Refusal) -> web.Response:
     """The answer that a refusal becomes."""
-    status = STATUS_OF_REFUSAL[type(refusal)]
+    status = next(STATUS_OF_REFUSAL[kind] for kind in type(refusal).__mro__ if kind in STATUS_OF_REFUSAL)
     headers: dict[str, str] = {}
-    if refusal.retry is not None and refusal.retry.after_seconds is None:
+    if refusal.retry is not None and refusal.retry.kind is errors.Retry.POINTLESS:
         headers["x-should-retry"] = "false"
-    elif refusal.retry is not None:
+    if refusal.retry is not None and refusal.retry.after_seconds is not None:
         headers["Retry-After"] = str(refusal.retry.after_seconds)
     if isinstance(refusal, errors.RangeNotSatisfiable):
         headers["Content-Range"] = f"bytes */{refusal.size_bytes}"
@@ -82,6 +82,8 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except errors.Refusal as refusal:
+        if ANSWERED in request:
+            raise  # half an answer is out: only breaking the connection tells the client that it is not whole
         return refusal_response(refusal)
     except RemoteProtocolError as error:
         return peer_error_response(error)
@@ -95,6 +97,6 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         request_id = request[REQUEST_ID]
         logger.exception("A request failed", extra={"action": "request", "request_id": request_id})
         if ANSWERED in request:
-            raise  # half an answer is out: only breaking the connection tells the client that it is not whole
+            raise  # as above
         message = f"the server failed; quote request id {request_id} when you report it"
         return web.json_response(error_body(500, "internal_error", message), status=500)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from gateway.core.rate import TokenBuckets
 from gateway.db.accounts import ApiKey
 from gateway.http.locks import KeyedLocks
 from gateway.services import Services
@@ -14,6 +15,9 @@ Clock = Callable[[], int]
 SERVICES = web.AppKey("services", Services)
 CLOCK: web.AppKey[Clock] = web.AppKey("clock", Callable[[], int])  # type: ignore[arg-type]
 IN_FLIGHT = web.AppKey("in_flight", KeyedLocks)
+BUCKETS = web.AppKey("buckets", TokenBuckets)
+PUBLIC: web.AppKey[frozenset[str]] = web.AppKey("public", frozenset)
+"""Paths below /api/ that need no key."""
 
 REQUEST_ID = web.RequestKey("request_id", str)
 ANSWERED = web.RequestKey("answered", bool)

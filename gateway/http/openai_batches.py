@@ -1,60 +1,58 @@
 """OpenAI's batch routes: create, list, read, cancel."""
 
-from dataclasses import replace
-
 from aiohttp import web
 
 from gateway import orders
-from gateway.db.paging import UnknownCursor
+from gateway.db.paging import Page, UnknownCursor
 from gateway.errors import NotFound
-from gateway.http.batch_body import read_batch_request
-from gateway.http.batch_objects import batch_object
+from gateway.http.auth import require_orders_allowed
+from gateway.http.batch_body import BatchBody, BatchHeaders, batch_request
+from gateway.http.batch_objects import BatchObject, batch_list, batch_object
 from gateway.http.keys import CLOCK, IN_FLIGHT, account_of, now_of, services_of
-from gateway.http.listing import list_object, read_page, unknown_cursor
+from gateway.http.listing import BatchesQuery, ListObject, unknown_cursor
 from gateway.intake import BatchRequest
-from gateway.orders import BATCH_PREFIX, BatchView
-
-DEFAULT_LIMIT = 20
-_LIST_PARAMETERS = frozenset({"after", "limit"})
+from gateway.orders import BATCH_PREFIX
 
 
-async def create_batch(request: web.Request) -> web.Response:
-    """Quote a file and place the order; requests with one Idempotency-Key wait for each other."""
-    batch_request = await read_batch_request(request)
-    if batch_request.idempotency is None:
-        return web.json_response(batch_object(await _create(request, batch_request)))
-    async with request.app[IN_FLIGHT].hold((account_of(request), batch_request.idempotency.key)):
-        return web.json_response(batch_object(await _create(request, batch_request)))
+async def create_batch(request: web.Request, body: BatchBody, headers: BatchHeaders) -> BatchObject:
+    """Quote a file and place the order, in one call.
+
+    Requests with one Idempotency-Key wait for each other.
+    """
+    require_orders_allowed(request)
+    asked = batch_request(body, headers)
+    if asked.idempotency is None:
+        return await _create(request, asked)
+    async with request.app[IN_FLIGHT].hold((account_of(request), asked.idempotency.key)):
+        return await _create(request, asked)
 
 
-async def _create(request: web.Request, batch_request: BatchRequest) -> BatchView:
-    return await orders.create_batch(services_of(request), account_of(request), batch_request, request.app[CLOCK])
+async def _create(request: web.Request, asked: BatchRequest) -> BatchObject:
+    return batch_object(await orders.create_batch(services_of(request), account_of(request), asked, request.app[CLOCK]))
 
 
-async def list_batches(request: web.Request) -> web.Response:
-    """A page of the account's batches, newest first."""
-    page = read_page(request, _LIST_PARAMETERS, DEFAULT_LIMIT)
-    if page.after is not None:
-        if not page.after.startswith(BATCH_PREFIX):
-            raise unknown_cursor(page.after)
-        page = replace(page, after=page.after.removeprefix(BATCH_PREFIX))
+async def list_batches(request: web.Request, query: BatchesQuery) -> ListObject[BatchObject]:
+    """List batches, newest first."""
+    after = query.after
+    if after is not None and not after.startswith(BATCH_PREFIX):
+        raise unknown_cursor(after)
+    page = Page(query.limit, None if after is None else after.removeprefix(BATCH_PREFIX))
     try:
         views, has_more = await orders.list_batches(services_of(request), account_of(request), page)
     except UnknownCursor as error:
-        raise unknown_cursor(request.query["after"]) from error
-    return web.json_response(list_object([batch_object(view) for view in views], has_more))
+        raise unknown_cursor(after) from error
+    return batch_list(views, has_more=has_more)
 
 
-async def get_batch(request: web.Request) -> web.Response:
-    """One batch."""
-    view = await orders.get_batch(services_of(request), account_of(request), _order_id(request))
-    return web.json_response(batch_object(view))
+async def get_batch(request: web.Request) -> BatchObject:
+    """Read a batch."""
+    return batch_object(await orders.get_batch(services_of(request), account_of(request), _order_id(request)))
 
 
-async def cancel_batch(request: web.Request) -> web.Response:
-    """Cancel a batch; the body, if there is one, means nothing."""
+async def cancel_batch(request: web.Request) -> BatchObject:
+    """Cancel a batch; what was verified by then is delivered."""
     view = await orders.cancel_batch(services_of(request), account_of(request), _order_id(request), now_of(request))
-    return web.json_response(batch_object(view))
+    return batch_object(view)
 
 
 def _order_id(request: web.Request) -> str:

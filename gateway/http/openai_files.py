@@ -1,110 +1,174 @@
 """OpenAI's file routes: upload, list, read, download, delete."""
 
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Annotated, Literal
 
 from aiohttp import web
+from pydantic import BaseModel, Field
 
 from gateway import files
+from gateway.db.blobs import StoredBlob
 from gateway.db.files import FileRecord
 from gateway.db.paging import UnknownCursor
+from gateway.db.uploads import UploadRecord
 from gateway.errors import InvalidRequest, LengthRequired
-from gateway.files import FileRequest, ReceivedContent, file_too_large
-from gateway.http.keys import account_of, now_of, services_of
-from gateway.http.listing import list_object, read_page, unknown_cursor
+from gateway.files import FileRequest, file_too_large
+from gateway.http.auth import require_orders_allowed
+from gateway.http.bodies import Digits, Headers, Input, validate
+from gateway.http.keys import CLOCK, Clock, account_of, now_of, services_of
+from gateway.http.listing import FilesQuery, ListObject, unknown_cursor
 from gateway.http.multipart import FormReader, Part, boundary_of, malformed
 from gateway.http.ranges import read_range
 from gateway.services import Services
 
-DEFAULT_LIMIT = 100
 DEFAULT_FILENAME = "upload"
 MAX_FIELD_BYTES = 4096
 # Room for boundaries, part headers and the small fields around the file.
 FORM_OVERHEAD_BYTES = 64 * 1024
 MIN_EXPIRY_SECONDS, MAX_EXPIRY_SECONDS = 3600, 30 * 24 * 3600
-_LIST_PARAMETERS = frozenset({"after", "limit", "order", "purpose"})
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 _FIELDS = frozenset({"purpose", _ANCHOR, _SECONDS})
 
 
-def file_object(record: FileRecord) -> dict[str, Any]:
-    """OpenAI's file object."""
-    return {
-        "id": record.id,
-        "object": "file",
-        "bytes": record.bytes,
-        "created_at": record.created_at,
-        "filename": record.filename,
-        "purpose": record.purpose,
-        "status": "processed",
-        "status_details": None,
-        "expires_at": record.expires_at,
-    }
+class FileObject(BaseModel):
+    """OpenAI's file object; times in Unix seconds."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"] = "processed"
+    status_details: None = None
+    expires_at: int | None
 
 
-async def upload_file(request: web.Request) -> web.Response:
-    """Store the file of a multipart form as it arrives."""
+class DeletedFile(BaseModel):
+    """What is left of a file."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class UploadFields(Input):
+    """The fields of an upload's form beside its file."""
+
+    purpose: Annotated[Literal["batch"], Field(description="must be batch")]
+    expires_anchor: Annotated[Literal["created_at"] | None, Field(alias=_ANCHOR, description="must be created_at")] = (
+        None
+    )
+    expires_seconds: Annotated[
+        Digits | None,
+        Field(
+            alias=_SECONDS,
+            ge=MIN_EXPIRY_SECONDS,
+            le=MAX_EXPIRY_SECONDS,
+            description=f"a number from {MIN_EXPIRY_SECONDS} to {MAX_EXPIRY_SECONDS}",
+        ),
+    ] = None
+
+    codes = {_ANCHOR: "invalid_expires_after", _SECONDS: "invalid_expires_after"}  # noqa: RUF012 - as declared
+
+
+class ContentHeaders(Headers):
+    """Which bytes of a file."""
+
+    byte_range: Annotated[str | None, Field(alias="Range", description="a single range of bytes")] = None
+    if_range: Annotated[
+        str | None, Field(alias="If-Range", description="the ETag of the version that the range is of")
+    ] = None
+
+
+def file_object(record: FileRecord) -> FileObject:
+    """The object of a file."""
+    return FileObject(
+        id=record.id,
+        bytes=record.bytes,
+        created_at=record.created_at,
+        filename=record.filename,
+        purpose=record.purpose,
+        expires_at=record.expires_at,
+    )
+
+
+async def upload_file(request: web.Request) -> FileObject:
+    """Upload a JSONL file."""
+    require_orders_allowed(request)
     services = services_of(request)
     _require_length(request, services.settings.upload_limit_bytes)
-    received, file_request = await _read_upload(request, services)
-    record = await files.create_file(services, account_of(request), received, file_request, now_of(request))
-    return web.json_response(file_object(record))
+    boundary = boundary_of(request.headers.get("Content-Type", ""))
+    form = _Upload(services, account_of(request), request.app[CLOCK])
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(form.abandon)
+        async for part in FormReader(request.content.iter_any(), boundary).parts():
+            await form.take(part)
+        record = await form.store()
+        undo.pop_all()
+    return file_object(record)
 
 
 class _Upload:
-    """The form as far as it was read: its text fields and, once it came, its file."""
+    """The form as far as it was read: its text fields and, once it came, its file, as it arrives."""
 
-    def __init__(self) -> None:
-        self.fields: dict[str, str] = {}
-        self.filename: str | None = None
-        self.received: ReceivedContent | None = None
+    def __init__(self, services: Services, account_id: str, clock: Clock) -> None:
+        self._services = services
+        self._account_id = account_id
+        self._clock = clock
+        self._fields: dict[str, str] = {}
+        self._filename: str | None = None
+        self._upload: UploadRecord | None = None
+        self._blob: StoredBlob | None = None
 
-    def complete(self) -> tuple[ReceivedContent, FileRequest]:
-        """The stored file and what the fields say of it.
+    async def take(self, part: Part) -> None:
+        """Read a part; fields come in any order, and the file may be called anything.
+
+        Raises:
+            InvalidRequest: for a field that cannot be used.
+            TooLarge: file_too_large.
+        """
+        if part.names.filename is not None or part.names.field == "file":
+            await self._take_file(part)
+        else:
+            await self._take_field(part)
+
+    async def _take_file(self, part: Part) -> None:
+        if self._upload is not None:
+            raise malformed("the form has more than one file")
+        self._filename = part.names.filename
+        self._upload = await files.begin_upload(self._services, self._account_id, self._clock())
+        self._blob = await files.receive_content(self._services, self._upload, part.content)
+
+    async def _take_field(self, part: Part) -> None:
+        name = part.names.field
+        if name not in _FIELDS:
+            raise InvalidRequest("unknown_parameter", f"unknown parameter: {name[:200]}", param=name)
+        if name in self._fields:
+            raise malformed(f"the field {name} came twice")
+        self._fields[name] = await _text(part)
+        if name == "purpose":  # what could be known before the file need not wait for it
+            validate(UploadFields, {"purpose": self._fields[name]})
+
+    async def store(self) -> FileRecord:
+        """Make the file, once the whole form was read.
 
         Raises:
             InvalidRequest: when something is missing or out of range.
         """
-        if self.received is None:
+        if self._upload is None or self._blob is None:
             raise InvalidRequest("missing_required_parameter", "the form has no file", param="file")
-        if "purpose" not in self.fields:
-            raise InvalidRequest("invalid_purpose", "purpose must be batch", param="purpose")
-        filename = self.filename or DEFAULT_FILENAME
-        return self.received, FileRequest(filename, self.fields["purpose"], _expiry(self.fields))
+        fields = validate(UploadFields, self._fields)
+        if (fields.expires_anchor is None) != (fields.expires_seconds is None):
+            message = f"{_ANCHOR} and {_SECONDS} come together"
+            raise InvalidRequest("invalid_expires_after", message, param=_ANCHOR)
+        asked = FileRequest(self._filename or DEFAULT_FILENAME, fields.purpose, fields.expires_seconds)
+        return await files.create_file(self._services, self._upload, self._blob, asked, self._clock())
 
-    async def take_file(self, services: Services, part: Part) -> ReceivedContent:
-        """Store the file; a second one is refused."""
-        if self.received is not None:
-            raise malformed("the form has more than one file")
-        self.filename = part.names.filename
-        self.received = await files.receive_content(services, part.content)
-        return self.received
-
-    async def take_field(self, part: Part) -> None:
-        """Keep a text field and check at once what can be checked alone."""
-        name = part.names.field
-        if name not in _FIELDS:
-            raise InvalidRequest("unknown_parameter", f"unknown parameter: {name}", param=name)
-        if name in self.fields:
-            raise malformed(f"the field {name} came twice")
-        self.fields[name] = await _text(part)
-        if name == "purpose" and self.fields[name] != files.BATCH_PURPOSE:
-            raise InvalidRequest("invalid_purpose", "purpose must be batch", param="purpose")
-
-
-async def _read_upload(request: web.Request, services: Services) -> tuple[ReceivedContent, FileRequest]:
-    """Read the whole form, its fields in any order; what was stored of a form that is refused is dropped."""
-    boundary = boundary_of(request.headers.get("Content-Type", ""))
-    upload = _Upload()
-    async with AsyncExitStack() as undo:
-        async for part in FormReader(request.content.iter_any(), boundary).parts():
-            if part.names.filename is not None or part.names.field == "file":
-                undo.push_async_callback(files.discard_content, services, await upload.take_file(services, part))
-            else:
-                await upload.take_field(part)
-        complete = upload.complete()
-        undo.pop_all()
-    return complete
+    async def abandon(self) -> None:
+        """Drop what was stored."""
+        if self._upload is not None:
+            await files.abandon_upload(self._services, self._upload, self._clock())
 
 
 def _require_length(request: web.Request, limit_bytes: int) -> None:
@@ -126,48 +190,36 @@ async def _text(part: Part) -> str:
         raise malformed(f"the field {part.names.field} is not UTF-8 text") from error
 
 
-def _expiry(fields: dict[str, str]) -> int | None:
-    if _ANCHOR not in fields and _SECONDS not in fields:
-        return None
-    if fields.get(_ANCHOR) != "created_at":
-        raise InvalidRequest("invalid_expires_after", "expires_after[anchor] must be created_at", param=_ANCHOR)
-    seconds = fields.get(_SECONDS, "")
-    is_number = seconds.isascii() and seconds.isdigit() and len(seconds) <= 9
-    if not (is_number and MIN_EXPIRY_SECONDS <= int(seconds) <= MAX_EXPIRY_SECONDS):
-        message = f"expires_after[seconds] is from {MIN_EXPIRY_SECONDS} to {MAX_EXPIRY_SECONDS}"
-        raise InvalidRequest("invalid_expires_after", message, param=_SECONDS)
-    return int(seconds)
-
-
-async def list_files(request: web.Request) -> web.Response:
-    """A page of the account's files."""
-    page = read_page(request, _LIST_PARAMETERS, DEFAULT_LIMIT)
+async def list_files(request: web.Request, query: FilesQuery) -> ListObject[FileObject]:
+    """List files, the most recent first."""
     try:
-        records, has_more = await files.get_files(services_of(request), account_of(request), page)
+        records, has_more = await files.get_files(services_of(request), account_of(request), query.page())
     except UnknownCursor as error:
-        raise unknown_cursor(page.after) from error
-    return web.json_response(list_object([file_object(record) for record in records], has_more))
+        raise unknown_cursor(query.after) from error
+    first, last = (records[0].id, records[-1].id) if records else (None, None)
+    data = [file_object(record) for record in records]
+    return ListObject[FileObject](data=data, first_id=first, last_id=last, has_more=has_more)
 
 
-async def get_file(request: web.Request) -> web.Response:
-    """One file's object."""
-    return web.json_response(file_object(await _record(request)))
+async def get_file(request: web.Request) -> FileObject:
+    """Read a file's object."""
+    return file_object(await _record(request))
 
 
-async def delete_file(request: web.Request) -> web.Response:
-    """Delete a file."""
+async def delete_file(request: web.Request) -> DeletedFile:
+    """Delete a file; a batch that was made from it goes on."""
     file_id = request.match_info["file_id"]
     await files.delete_file(services_of(request), account_of(request), file_id, now_of(request))
-    return web.json_response({"id": file_id, "object": "file", "deleted": True})
+    return DeletedFile(id=file_id)
 
 
-async def get_content(request: web.Request) -> web.StreamResponse:
-    """A file's bytes, or a range of them."""
+async def get_content(request: web.Request, headers: ContentHeaders) -> web.StreamResponse:
+    """Download a file's bytes, or a range of them."""
     record = await _record(request)
     etag = f'"{record.sha256}"'
     # A range of another version of the file would be spliced into something that never existed (RFC 9110 §13.1.5).
-    is_same_version = request.headers.get("If-Range", etag) == etag
-    wanted = read_range(request.headers.get("Range"), record.bytes) if is_same_version else None
+    is_same_version = headers.if_range in (None, etag)
+    wanted = read_range(headers.byte_range, record.bytes) if is_same_version else None
     start, length = (0, record.bytes) if wanted is None else (wanted.start, wanted.length)
     response = web.StreamResponse(status=200 if wanted is None else 206)
     response.content_type = "application/octet-stream"

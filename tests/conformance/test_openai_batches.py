@@ -184,7 +184,7 @@ async def test_a_missing_field_is_named_and_a_huge_body_is_refused(sqlite_world:
         ([], 422, "invalid_batch_file"),
         ([chat_line("q1", stop=["x"])], 422, "invalid_batch_file"),
         ([chat_line("q1"), chat_line("q2", temperature=1)], 422, "mixed_sampling"),
-        ([chat_line("q1", max_tokens=4096)], 422, "context_too_long"),
+        ([chat_line("q1", max_tokens=32_769)], 422, "context_too_long"),
         ([chat_line("q1", model=None)], 400, "invalid_model"),
         ([chat_line("q1", model="tiny/nothing")], 422, "model_not_found"),
     ],

@@ -143,7 +143,7 @@ async def test_a_list_parameter_out_of_range_is_named(sqlite_world: World, query
     ("fields", "code", "param"),
     [
         ({"purpose": "fine-tune"}, "invalid_purpose", "purpose"),
-        ({}, "invalid_purpose", "purpose"),
+        ({}, "missing_required_parameter", "purpose"),
         ({"purpose": "batch", "colour": "red"}, "unknown_parameter", "colour"),
         ({"purpose": "batch", "expires_after[anchor]": "now"}, "invalid_expires_after", "expires_after[anchor]"),
         (

@@ -39,7 +39,7 @@ async def refusal(hub: FolderHub, repo: str = MODEL, revision: str | None = REVI
 async def test_what_shapes_the_draws_is_read_from_the_pinned_files(hub: FolderHub) -> None:
     spec = (await pin_model(hub, MODEL, None)).spec
     assert (spec.revision, spec.architecture, spec.dtype) == (REVISION, "Qwen3ForCausalLM", "float32")
-    assert (spec.vocab_size, spec.eos_token_ids, spec.context_length) == (2000, (1993, 1995), 2048)
+    assert (spec.vocab_size, spec.eos_token_ids, spec.context_length) == (2000, (1993, 1995), 40_960)
     assert spec.parameter_count == pytest.approx(1_049_984, rel=0.01)
 
 

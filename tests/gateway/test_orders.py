@@ -7,9 +7,10 @@ import pytest
 from customer import START, World, chat_line, jsonl
 
 from gateway.errors import Conflict, LimitReached
-from gateway.files import FileRequest, create_file, receive_content
-from gateway.intake import BatchRequest, IdempotencyKey, usd
+from gateway.files import FileRequest, begin_upload, create_file, receive_content
+from gateway.intake import BatchRequest, IdempotencyKey
 from gateway.orders import COMMIT_SECONDS, create_batch
+from gateway.quotes import usd
 from protocol.beacon import DEVELOPMENT, published_at
 
 
@@ -18,10 +19,9 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def _upload(world: World, content: bytes) -> str:
-    received = await receive_content(world.services, _chunks(content))
-    record = await create_file(
-        world.services, world.account_id, received, FileRequest("in.jsonl", "batch", None), world.now
-    )
+    upload = await begin_upload(world.services, world.account_id, world.now)
+    blob = await receive_content(world.services, upload, _chunks(content))
+    record = await create_file(world.services, upload, blob, FileRequest("in.jsonl", "batch", None), world.now)
     return record.id
 
 
@@ -56,7 +56,7 @@ async def test_gateways_at_once_do_not_pass_the_limit_of_open_orders(world: Worl
 
 async def test_the_beacon_round_lies_after_the_moment_of_placing_however_long_reading_took(world: World) -> None:
     file_id = await _upload(world, jsonl(chat_line("q1", seed=None)))
-    times = iter([START, START + 1000])
+    times = iter([START, START, START + 1000])
     view = await create_batch(world.services, world.account_id, _request(file_id), lambda: next(times))
     assert view.order.created_at == START + 1000
     assert view.order.beacon_round is not None
