@@ -83,11 +83,11 @@ def once_each(values: MultiMapping[str], model: type[Input]) -> dict[str, str]:
     """Values by name.
 
     Raises:
-        InvalidRequest: with the field's code, when a name stands twice.
+        InvalidRequest: with the field's code, when one that the model knows stands twice.
     """
     found: dict[str, str] = {}
     for name, value in values.items():
-        if name in found:
+        if name in found and name in model.model_fields:
             raise InvalidRequest(model.code_of(name), f"{name} stands twice", param=name)
         found[name] = value
     return found

@@ -64,7 +64,7 @@ def document(routes: Sequence[Route]) -> Json:
     schemas, components = _schemas(routes)
     paths: dict[str, Json] = defaultdict(dict)
     for route in routes:
-        paths[route.path][route.method.lower()] = _operation(route, schemas)
+        paths[route.path][route.method.lower()] = _operation(route, schemas, _links(route, routes))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -97,7 +97,23 @@ def _schemas(routes: Iterable[Route]) -> tuple[Mapping[type[BaseModel], Json], J
     return references, top["$defs"]
 
 
-def _operation(route: Route, schemas: Mapping[type[BaseModel], Json]) -> Json:
+def _links(route: Route, routes: Iterable[Route]) -> Json:
+    """What can be done with the thing that a route makes: the routes that take its id in their path or their body."""
+    if route.method != "POST" or "{" in route.path:
+        return {}
+    made = "$response.body#/id"
+    in_body = f"input_{route.path.rsplit('/', 1)[1].removesuffix('s')}_id"
+    links: Json = {}
+    for each in routes:
+        link: Json = {"operationId": each.handler.__name__}
+        if each.path.startswith(f"{route.path}/{{"):
+            links[each.handler.__name__] = {**link, "parameters": {_path_names(each.path)[0]: made}}
+        elif each.contract.body is not None and in_body in each.contract.body.model_fields:
+            links[each.handler.__name__] = {**link, "requestBody": {in_body: made}}
+    return links
+
+
+def _operation(route: Route, schemas: Mapping[type[BaseModel], Json], links: Json) -> Json:
     contract = route.contract
     operation: Json = {
         "operationId": route.handler.__name__,
@@ -110,6 +126,8 @@ def _operation(route: Route, schemas: Mapping[type[BaseModel], Json]) -> Json:
         ],
         "responses": {**_answers(contract, schemas), **_refusals(refusals_of(route), schemas)},
     }
+    if links:
+        operation["responses"]["200"]["links"] = links
     if contract.body is not None:
         operation["requestBody"] = _content("application/json", schemas[contract.body], required=True)
     if route.form is not None:
@@ -130,8 +148,12 @@ def _path_parameters(path: str) -> list[Json]:
             "description": PARAMETERS[name],
             "schema": {"type": "string", "minLength": 1},
         }
-        for name in re.findall(r"{(\w+)}", path)
+        for name in _path_names(path)
     ]
+
+
+def _path_names(path: str) -> list[str]:
+    return re.findall(r"{(\w+)}", path)
 
 
 def _own_schema(model: type[Input]) -> Json:
