@@ -18,12 +18,12 @@ from gateway.db.orders import LineRecord, OrderRecord, get_order, lines_of, lock
 from gateway.db.rejections import rejections_by_code
 from gateway.db.tasks import AcceptedTask, accepted_of_lines
 from gateway.db.transitions import transition
+from gateway.errors import Unprocessable
 from gateway.files import OUTPUT_PURPOSE, blob_key_of
-from gateway.models import pin_model
 from gateway.rendering import TokenizerFiles
 from gateway.services import Services
+from gateway.tokenizers import kept_tokenizer
 from protocol.encoding import digest
-from protocol.errors import HubError
 from protocol.evidence import statistics, unpack_codes
 from protocol.models import ModelSpec
 from protocol.sampling import Sampling
@@ -55,20 +55,42 @@ async def export_order(services: Services, order_id: str, now: int) -> None:
     The files' ids and bytes depend on the order alone and the bytes are written before the rows, so dying anywhere
     and running again ends in the same place. An order that somebody else has ended meanwhile is left alone.
 
+    An order whose tokenizer turns out to be unusable can never be delivered: it fails, and its hold is released.
+
     Raises:
-        OSError, HubError: the blob store or the model hub failed; the order stays as it is, to be exported later.
+        Unavailable, FileNotFoundError: the blob store failed; the order stays as it is, to be exported later.
     """
     async with services.database.snapshot() as connection:
         order = await get_order(connection, order_id)
     if order is None or order.state not in ENDED_AT:
         return
     tally = _Tally()
-    output = await _write(services, order, "output", _output_lines(services, order, tally))
+    try:
+        output = await _write(services, order, "output", _output_lines(services, order, tally))
+    except Unprocessable as error:
+        await _fail(services, order, error, now)
+        return
     errors = await _write(services, order, "error", _each(tally.refused, tally.short))
     async with services.database.transaction() as connection:
         current = await lock_order(connection, order_id)
         if current is not None and current.state in ENDED_AT:
             await _end(connection, current, (output, errors), tally.completion_tokens, now)
+
+
+async def _fail(services: Services, order: OrderRecord, reason: Unprocessable, now: int) -> None:
+    async with services.database.transaction() as connection:
+        current = await lock_order(connection, order.id)
+        if current is None or current.state not in ENDED_AT:
+            return
+        values = {
+            "failure_code": reason.code,
+            "failure_message": reason.message,
+            "completion_tokens": 0,
+            "refunded_micro": await settle(connection, order.id, 0, now),
+            "failed_at": now,
+        }
+        await transition(connection, ORDER, order.id, from_state=current.state, event="fail", now=now, values=values)
+    log.error("order failed", extra={"action": "export", "order_id": order.id, "code": reason.code})
 
 
 async def _end(
@@ -149,15 +171,9 @@ class _Decoder:
         if not sequences:
             return []
         if self._tokenizer is None:
-            self._tokenizer = await self._read()
+            repo, revision = self._order.model_repo, self._order.model_revision
+            self._tokenizer = await kept_tokenizer(self._services, repo, revision)
         return await self._services.renderer.decode(self._tokenizer, sequences)
-
-    async def _read(self) -> TokenizerFiles:
-        repo, revision = self._order.model_repo, self._order.model_revision
-        pinned = await pin_model(self._services.hub, repo, revision)
-        if pinned.spec.tokenizer_sha256 != ModelSpec.model_validate(self._order.model_spec).tokenizer_sha256:
-            raise HubError(f"{repo}@{revision} has another tokenizer than when it was pinned")
-        return pinned.tokenizer
 
 
 async def _output_lines(services: Services, order: OrderRecord, tally: _Tally) -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest, Unprocessable
 from gateway.files import BATCH_PURPOSE, file_not_found, get_file
 from gateway.models import PinnedModel, pin_model
 from gateway.quotes import Demand, Terms, make_quote
-from gateway.rendering import ReadLine
+from gateway.rendering import ReadLine, TokenizerFiles
 from gateway.services import Services
 from protocol.models import ModelSpec
 from protocol.sampling import Sampling
@@ -55,6 +55,7 @@ class PreparedBatch:
     """A file that can be ordered.
 
     Attributes:
+        tokenizer: what the prompts were made with, and completions will be read with.
         lines: every non-blank line of the file, by line number.
         prompts: encode_token_ids of the usable lines' prompts, one after another.
         prompt_tokens: how many there are.
@@ -62,6 +63,7 @@ class PreparedBatch:
 
     request: BatchRequest
     model: ModelSpec
+    tokenizer: TokenizerFiles
     sampling: Sampling
     lines: Sequence[LineRecord]
     prompts: bytes
@@ -182,6 +184,7 @@ class _Intake:
         return PreparedBatch(
             request=request,
             model=self._pinned.spec,
+            tokenizer=self._pinned.tokenizer,
             sampling=sampling,
             lines=plan.lines,
             prompts=bytes(plan.prompts),

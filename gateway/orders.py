@@ -31,6 +31,7 @@ from gateway.intake import BatchRequest, PreparedBatch, prepare_batch
 from gateway.prompts import blob_key_of
 from gateway.quotes import usd
 from gateway.services import Services
+from gateway.tokenizers import keep_tokenizer
 from protocol.beacon import first_round_after
 from protocol.draw import seed_randomness
 from protocol.params import V1
@@ -108,12 +109,13 @@ async def _prepare(
 
 
 async def place_batch(services: Services, account_id: str, prepared: PreparedBatch, now: int) -> BatchView:
-    """Write a prepared batch down: its prompts first, then everything else and the hold in one transaction.
+    """Write a prepared batch down: tokenizer and prompts first, then everything else and the hold in one transaction.
 
     Raises:
         LimitReached, PaymentRequired, Conflict: as create_batch.
     """
     order = _new_order(services, account_id, prepared, now)
+    await keep_tokenizer(services, order.model_repo, order.model_revision, prepared.tokenizer)
     await services.blobs.put(order.prompts_blob_key, prepared.prompts)
     try:
         async with services.database.transaction() as connection:

@@ -38,9 +38,8 @@ def main() -> int:
         print(f"no such row: {found[0]}: {found[1]} ({tests[found][0]})", file=sys.stderr)
     for found in uncovered:
         print(f"no test covers: {found[0]}: {found[1]}", file=sys.stderr)
-    print(
-        f"{len(known)} rows, {len(known) - len(uncovered)} covered, by {len({t for v in tests.values() for t in v})} tests"
-    )
+    count = len({test for found in tests.values() for test in found})
+    print(f"{len(known)} rows, {len(known) - len(uncovered)} covered, by {count} tests")
     return 1 if unknown or uncovered else 0
 
 

@@ -19,7 +19,7 @@ from gateway.audits import assign_audits, report_evidence
 from gateway.core.pricing import parse_rates
 from gateway.db.accounts import allow_orders, create_account, create_api_key
 from gateway.db.blobs import Blobs
-from gateway.db.engine import Database
+from gateway.db.engine import LOCK_SECONDS, Database
 from gateway.db.ledger import deposit
 from gateway.dispatch import lease_tasks, submit
 from gateway.http.app import build_app
@@ -29,7 +29,7 @@ from gateway.services import Services
 from gateway.settings import GatewaySettings
 from gateway.sweeper import sweep
 from protocol.beacon import DEVELOPMENT, Chain, Pulse, development_pulse
-from protocol.errors import HubUnavailable, ModelNotFound
+from protocol.errors import HubUnavailable, ModelNotFound, ModelPrivate
 from protocol.evidence import pack_codes
 from protocol.messages import (
     AuditRequest,
@@ -57,11 +57,12 @@ Answer = Callable[[LeasedTask, int], Sequence[int]]
 
 
 class FolderHub:
-    """A model hub in a folder; down while is_down."""
+    """A model hub in a folder; down while is_down, and without answers about what is private."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.is_down = False
+        self.private: set[str] = set()
 
     async def resolve_main(self, repo: str) -> str:
         return self._existing(repo, self._root / repo / "refs" / "main").read_text().strip()
@@ -76,6 +77,8 @@ class FolderHub:
     def _existing(self, repo: str, path: Path) -> Path:
         if self.is_down:
             raise HubUnavailable("down")
+        if repo in self.private:
+            raise ModelPrivate(repo)
         if not path.exists():
             raise ModelNotFound(repo)
         return path
@@ -142,6 +145,11 @@ class World:
             await deposit(conn, account_id, deposit_micro, self.now)
             return await create_api_key(conn, account_id, scopes, self.now)
 
+    async def credit(self, amount_micro: int) -> None:
+        """More money for the account."""
+        async with self.services.database.transaction() as conn:
+            await deposit(conn, self.account_id, amount_micro, self.now)
+
     def client(self, api_key: str | None = None, **options: Any) -> openai.AsyncOpenAI:
         """The official client."""
         return openai.AsyncOpenAI(base_url=self.openai_url, api_key=api_key or self.api_key, **options)
@@ -192,17 +200,23 @@ def five_tokens(task: LeasedTask, sample_index: int) -> list[int]:
 
 
 @asynccontextmanager
-async def running_world(folder: Path, database_url: str | None = None, **settings: Any) -> AsyncIterator[World]:
+async def running_world(
+    folder: Path,
+    database_url: str | None = None,
+    models: Path = MODELS,
+    lock_seconds: float = LOCK_SECONDS,
+    **settings: Any,
+) -> AsyncIterator[World]:
     """A gateway with its data in a folder, its database there too unless a URL says otherwise."""
     metrics = GatewayMetrics()
     url = database_url or f"sqlite+aiosqlite:///{folder / 'gateway.db'}"
-    database = Database.connect(url, metrics.observe_transition)
+    database = Database.connect(url, metrics.observe_transition, lock_seconds)
     renderer = RenderPool(workers=1, line_seconds=5.0)
     await database.migrate()
     services = Services(
         database=database,
         blobs=Blobs(str(folder / "blobs")),
-        hub=FolderHub(MODELS),
+        hub=FolderHub(models),
         renderer=renderer,
         rates=parse_rates((Path(__file__).parent.parent / "gateway" / "pricing.toml").read_text()),
         settings=GatewaySettings(database_url="unused", blob_url="unused", hotkey="gateway", **settings),

@@ -130,8 +130,8 @@ async def violations(database: Database) -> list[str]:
 
 
 def _money_faults(order: Mapping[Any, Any], posted_micro: int) -> list[str]:
-    never_ran = order["in_progress_at"] is None
-    wanted = 0 if never_ran else captured(Quote.model_validate(order["pricing"]), order["completion_tokens"])
+    is_free = order["in_progress_at"] is None or order["state"] == "failed"
+    wanted = 0 if is_free else captured(Quote.model_validate(order["pricing"]), order["completion_tokens"])
     faults = []
     if posted_micro != wanted:
         faults.append(f"order {order['id']} was charged {posted_micro}, its price is {wanted}")

@@ -122,18 +122,18 @@ ORDER = Machine(
         (_O.RESERVED, "randomness_fixed"): _O.QUEUED,
         (_O.RESERVED, "cancel"): _O.CANCELLED,
         (_O.RESERVED, "window_passed"): _O.EXPIRED,
-        (_O.RESERVED, "fail"): _O.FAILED,
         (_O.QUEUED, "first_lease"): _O.RUNNING,
         (_O.QUEUED, "cancel"): _O.CANCELLED,
         (_O.QUEUED, "window_passed"): _O.EXPIRED,
-        (_O.QUEUED, "fail"): _O.FAILED,
         (_O.RUNNING, "all_settled"): _O.EXPORTING,
         (_O.RUNNING, "cancel"): _O.CANCELLING,
         (_O.RUNNING, "window_passed"): _O.EXPIRING,
         (_O.EXPORTING, "exported"): _O.DELIVERED,
         (_O.EXPIRING, "exported"): _O.EXPIRED,
         (_O.CANCELLING, "exported"): _O.CANCELLED,
-        (_O.EXPORTING, "fail"): _O.FAILED,
+        (_O.EXPORTING, "fail"): _O.FAILED,  # nothing can ever be delivered
+        (_O.EXPIRING, "fail"): _O.FAILED,
+        (_O.CANCELLING, "fail"): _O.FAILED,
     },
 )
 

@@ -74,7 +74,7 @@ class Database:
             stack.enter_context(_named_failures())
             if self._writer is not None:
                 await stack.enter_async_context(self._writer)
-            conn = await stack.enter_async_context(self._engine.connect())
+            conn = await self._connected(stack)
             await conn.execution_options(sqlite_begin="BEGIN IMMEDIATE", observe=self._observe)
             await stack.enter_async_context(conn.begin())
             yield conn
@@ -89,10 +89,17 @@ class Database:
         options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         async with AsyncExitStack() as stack:
             stack.enter_context(_named_failures())
-            conn = await stack.enter_async_context(self._engine.connect())
+            conn = await self._connected(stack)
             await conn.execution_options(**(options if self.dialect == "postgresql" else {}))
             await stack.enter_async_context(conn.begin())
             yield conn
+
+    async def _connected(self, stack: AsyncExitStack) -> AsyncConnection:
+        """A connection that the stack gives back."""
+        try:
+            return await stack.enter_async_context(self._engine.connect())
+        except (DBAPIError, OSError, PoolTimeout) as error:  # the driver's own, too: there is no connection yet
+            raise _unreachable() from error
 
     async def migrate(self) -> None:
         """Bring the schema to the newest version; gateways that start together take turns."""
@@ -118,8 +125,6 @@ def _named_failures() -> Iterator[None]:
         if error.connection_invalidated or isinstance(error, InterfaceError):
             raise _unreachable() from error
         raise
-    except (ConnectionRefusedError, PoolTimeout) as error:  # the driver's own, before there is a connection
-        raise _unreachable() from error
 
 
 def _unreachable() -> Unavailable:

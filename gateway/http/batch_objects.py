@@ -137,8 +137,9 @@ def batch_list(views: Sequence[BatchView], *, has_more: bool) -> ListObject[Batc
 
 
 def request_counts(view: BatchView) -> RequestCounts:
-    """How the lines of an order stand."""
-    total, completed = view.order.total_lines, view.progress.completed_lines
+    """How the lines of an order stand; of a failed one nothing was delivered."""
+    total = view.order.total_lines
+    completed = 0 if view.order.state == OrderState.FAILED else view.progress.completed_lines
     failed = total - completed if has_ended(view.order) else view.order.refused_lines
     return RequestCounts(total=total, completed=completed, failed=failed)
 
@@ -156,10 +157,11 @@ def _errors(order: OrderRecord) -> BatchErrors | None:
 
 
 def _usage(order: OrderRecord) -> BatchUsage | None:
-    """Tokens of an order that has ended; one that never started has read none."""
+    """Tokens of an order that has ended; one that never started, or failed, is charged none."""
     if not has_ended(order):
         return None
-    read = order.prompt_tokens if order.in_progress_at is not None else 0
+    is_free = order.in_progress_at is None or order.state == OrderState.FAILED
+    read = 0 if is_free else order.prompt_tokens
     drawn = order.completion_tokens or 0
     return BatchUsage(input_tokens=read, output_tokens=drawn, total_tokens=read + drawn)
 

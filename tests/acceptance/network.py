@@ -113,14 +113,14 @@ class Network:
 
     @contextmanager
     def exports_held(self) -> Iterator[None]:
-        """Keep ended batches from being exported: the tokenizer that an export decodes with is away meanwhile."""
-        snapshot = self.plan.hub / localnet.MODEL / "snapshots" / self.description.revision
-        tokenizer, away = snapshot / "tokenizer.json", snapshot / "tokenizer.json.away"
-        tokenizer.rename(away)
+        """Keep ended batches from being exported: the tokenizers that an export decodes with are away meanwhile."""
+        kept = self.plan.data / "blobs" / "tokenizers"
+        away = kept.with_name("tokenizers.away")
+        kept.rename(away)
         try:
             yield
         finally:
-            away.rename(tokenizer)
+            away.rename(kept)
 
     async def violations(self) -> list[str]:
         """What is not as it must be, in the gateway's database and in what its customer was given."""

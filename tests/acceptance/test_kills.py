@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from network import Network, running, story_lines
+from specification import row
 
 from neurons.localnet import DEMO_HUB, Plan
 
@@ -49,6 +50,7 @@ async def assert_delivered(network: Network, batch_id: str, total: int) -> None:
     assert batch.error_file_id is None
 
 
+@row("Cases: faults", "kill -9 of gateway, miner or validator at every state")
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_a_batch_survives_a_kill_while_it_is_validated(network: Network, victim: str) -> None:
     # Without a seed a batch waits for its beacon round, so that the state lasts.
@@ -58,6 +60,7 @@ async def test_a_batch_survives_a_kill_while_it_is_validated(network: Network, v
     await assert_delivered(network, batch_id, 12)
 
 
+@row("Cases: faults", "kill -9 of gateway, miner or validator at every state")
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_a_batch_survives_a_kill_while_it_is_in_progress(network: Network, victim: str) -> None:
     batch_id = await network.place(story_lines(30, n=2, max_tokens=256, seed=4))
@@ -66,6 +69,7 @@ async def test_a_batch_survives_a_kill_while_it_is_in_progress(network: Network,
     await assert_delivered(network, batch_id, 30)
 
 
+@row("Cases: faults", "kill -9 of gateway, miner or validator at every state")
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_a_batch_survives_a_kill_while_it_is_finalized(network: Network, victim: str) -> None:
     batch_id = await network.place(story_lines(12, n=2, max_tokens=96, seed=4))
@@ -76,6 +80,7 @@ async def test_a_batch_survives_a_kill_while_it_is_finalized(network: Network, v
     await assert_delivered(network, batch_id, 12)
 
 
+@row("Cases: faults", "kill -9 of gateway, miner or validator at every state")
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_a_batch_survives_a_kill_while_it_is_cancelled(network: Network, victim: str) -> None:
     batch_id = await network.place(story_lines(30, n=16, max_tokens=256, seed=6))
@@ -91,6 +96,7 @@ async def test_a_batch_survives_a_kill_while_it_is_cancelled(network: Network, v
     assert 0 < batch.request_counts.completed < 30
 
 
+@row("Cases: faults", "kill -9 of gateway, miner or validator at every state")
 async def test_a_batch_survives_a_storm_of_kills(network: Network) -> None:
     batch_id = await network.place(story_lines(60, n=2, max_tokens=256, seed=5))
     for victim in ("gateway", "validator-1", "gateway", "miner-1", "gateway"):

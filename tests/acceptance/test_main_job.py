@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from network import Network, chat_line, running, story_lines
+from specification import row
 
 from neurons.localnet import Plan
 
@@ -51,6 +52,7 @@ def changes_for(network: Network) -> dict[str, str]:
     }
 
 
+@row("Clients", "Python")
 async def test_the_specifications_python_walkthrough_runs(network: Network, tmp_path: Path) -> None:
     text = (HERE / "walkthrough" / "batch_openai.py").read_text()
     script = tmp_path / "batch_openai.py"
@@ -64,6 +66,7 @@ async def test_the_specifications_python_walkthrough_runs(network: Network, tmp_
     assert re.search(r"^q2 '56' ", done.stdout, re.MULTILINE), done.stdout
 
 
+@row("Clients", "curl")
 async def test_the_specifications_curl_walkthrough_runs(network: Network, tmp_path: Path) -> None:
     text = (HERE / "walkthrough" / "batch_curl.sh").read_text()
     script = tmp_path / "batch_curl.sh"
@@ -109,6 +112,7 @@ async def test_500_honest_samples_of_mixed_length_and_sampling_are_all_accepted(
     assert accepted(after) - accepted(before) == 125  # tasks of four samples each
 
 
+@row("Cases: lines", "n 4 with a seed")
 async def test_a_seed_makes_the_same_completions_again_shuffled_and_in_part(network: Network) -> None:
     lines = story_lines(24, n=4, max_tokens=96, seed=99)
     shuffled = random.Random(5).sample(lines, len(lines))

@@ -1,11 +1,12 @@
 """A gateway on loopback, on each database, for every test of this folder."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from customer import World, running_world
 from invariants import violations
+from served import Served, served
 
 
 @pytest.fixture
@@ -36,3 +37,12 @@ async def tired_world(tmp_path: Path) -> AsyncIterator[World]:
     async with running_world(tmp_path, max_attempts=1) as running:
         yield running
         assert await violations(running.services.database) == []
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One for a whole module that blocks on it, with miners that work by themselves and no quotas."""
+    with served(tmp_path_factory.mktemp("gateway"), max_quotes_per_day=10**6, request_burst=10**6) as running:
+        running.run(running.world.credit(10**12))
+        yield running
+        assert running.run(violations(running.world.services.database)) == []

@@ -14,6 +14,7 @@ from customer import DEPOSIT_MICRO, EOS, MODEL, MODELS, REVISION, START, World, 
 from openai.types import Batch
 from openai.types.chat import ChatCompletion
 from openai.types.completion import Completion
+from specification import row
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tokenizers import Tokenizer
@@ -39,6 +40,11 @@ async def lines_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[dict
     return [json.loads(line) for line in (await client.files.content(file_id)).text.split("\n")[:-1]]
 
 
+@row("Output and error files", "output line")
+@row("Decided: results", "order and escapes")
+@row("Decided: results", "usage")
+@row("Decided: results", "text")
+@row("Limits", "Samples per line (n)")
 async def test_each_line_gets_its_own_samples_in_input_order(world: World) -> None:
     lines = [chat_line(f"q{n}", "a " * n, n=4) for n in (3, 1, 2)]
     drawn: dict[int, dict[int, list[int]]] = {}
@@ -71,6 +77,8 @@ async def test_each_line_gets_its_own_samples_in_input_order(world: World) -> No
         assert body.usage.completion_tokens == 20
 
 
+@row("Output and error files", "output line")
+@row("Routes", "GET output and error files")
 async def test_a_completions_batch_takes_text_and_ids_and_says_length_at_the_limit(world: World) -> None:
     lines = [
         {
@@ -94,6 +102,9 @@ async def test_a_completions_batch_takes_text_and_ids_and_says_length_at_the_lim
     assert bodies[0].choices[0].text == TOKENIZER.decode([305] * 16)
 
 
+@row("Output and error files", "error line of a refused line")
+@row("Output and error files", "error line of a short line")
+@row("Decided: results", "completed + failed = total")
 async def test_the_error_file_has_refused_lines_first_then_lines_short_of_samples(world: World) -> None:
     content = (
         jsonl(chat_line("q1", n=10), chat_line("q2", "short", n=10))
@@ -124,6 +135,7 @@ async def test_the_error_file_has_refused_lines_first_then_lines_short_of_sample
     }
 
 
+@row("Decided: results", "order and escapes")
 async def test_a_line_separator_in_a_custom_id_stays_inside_its_line(world: World) -> None:
     async with world.client() as client:
         made = await order_batch(client, jsonl(chat_line("a\u2028\r\nb\u0085😀")))
@@ -134,6 +146,7 @@ async def test_a_line_separator_in_a_custom_id_stays_inside_its_line(world: Worl
     assert json.loads(raw)["custom_id"] == "a\u2028\r\nb\u0085😀"
 
 
+@row("Decided: results", "all short")
 async def test_a_batch_whose_lines_all_fell_short_is_completed_without_an_output_file(tired_world: World) -> None:
     async with tired_world.client() as client:
         made = await order_batch(client, jsonl(chat_line("q1")))
@@ -147,6 +160,7 @@ async def test_a_batch_whose_lines_all_fell_short_is_completed_without_an_output
     assert ended.request_counts.to_dict() == {"total": 1, "completed": 0, "failed": 1}
 
 
+@row("Decided: routes", "expires_after and output_expires_after")
 async def test_output_files_expire_when_the_order_said_so(world: World) -> None:
     async with world.client() as client:
         made = await order_batch(
@@ -187,6 +201,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((folder / "blobs" / "files").iterdir())}
 
 
+@row("Cases: faults", "the exporter dies before the commit")
+@row("Batch states", "finalizing")
 async def test_an_export_that_died_before_its_commit_ends_in_the_same_place(world: World, tmp_path: Path) -> None:
     async with world.client() as client:
         made = await order_batch(client, jsonl(chat_line("q1"), chat_line("q2", stop=["x"])))

@@ -8,6 +8,7 @@ import openai
 import pytest
 from customer import DEPOSIT_MICRO, MODEL, REVISION, START, World, chat_line, five_tokens, jsonl
 from openai.types import Batch
+from specification import row
 
 KEY = {"Idempotency-Key": "0123456789-abc_DEF:."}
 DAY_SECONDS = 24 * 3600
@@ -33,6 +34,11 @@ async def balance(world: World) -> dict[str, Any]:
         return found
 
 
+@row("Routes", "POST /batches")
+@row("Decided: objects", "batch keys")
+@row("Batch states", "validating")
+@row("Batch states", "request_counts")
+@row("Batch body", "metadata")
 async def test_a_new_batch_has_every_key_of_the_sdks_model(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client, chat_line("q1"), chat_line("q2", stop=["x"]))
@@ -72,6 +78,10 @@ async def test_a_new_batch_has_every_key_of_the_sdks_model(world: World) -> None
         assert second.to_dict()["reliquary_queue"] == {"position": 2, "orders_ahead": 1, "estimated_start_at": None}
 
 
+@row("Batch states", "completed")
+@row("Price, reservation and refund", "refund at delivery")
+@row("Price, reservation and refund", "the order and the balance")
+@row("Price, reservation and refund", "about 2 USD")
 async def test_a_batch_that_runs_to_the_end_is_completed_and_charged_for_what_was_verified(world: World) -> None:
     async with world.client() as client:
         made = await create(client, await upload(client))
@@ -114,6 +124,18 @@ async def test_a_batch_without_a_seed_waits_for_the_beacon(world: World) -> None
         assert (await client.batches.retrieve(made.id)).status == "completed"
 
 
+@row("Error codes", "400 invalid_endpoint")
+@row("Error codes", "400 invalid_completion_window")
+@row("Error codes", "400 invalid_metadata")
+@row("Error codes", "400 endpoint_mismatch")
+@row("Error codes", "400 invalid_revision")
+@row("Batch body", "endpoint")
+@row("Batch body", "metadata.revision")
+@row("Batch body", "metadata.reliquary_grader")
+@row("Limits", "metadata")
+@row("Limits", "completion_window")
+@row("Cases: call sequences", "metadata out of range")
+@row("Decided: routes", "unknown keys of a request body")
 @pytest.mark.parametrize(
     ("changes", "code", "param"),
     [
@@ -178,30 +200,8 @@ async def test_a_missing_field_is_named_and_a_huge_body_is_refused(sqlite_world:
             assert (answer.status, (await answer.json())["error"]["code"]) == (413, "request_too_large")
 
 
-@pytest.mark.parametrize(
-    ("lines", "status", "code"),
-    [
-        ([], 422, "invalid_batch_file"),
-        ([chat_line("q1", stop=["x"])], 422, "invalid_batch_file"),
-        ([chat_line("q1"), chat_line("q2", temperature=1)], 422, "mixed_sampling"),
-        ([chat_line("q1", max_tokens=32_769)], 422, "context_too_long"),
-        ([chat_line("q1", model=None)], 400, "invalid_model"),
-        ([chat_line("q1", model="tiny/nothing")], 422, "model_not_found"),
-    ],
-)
-async def test_a_file_that_cannot_run_is_refused_and_nothing_is_held(
-    sqlite_world: World, lines: list[dict[str, Any]], status: int, code: str
-) -> None:
-    async with sqlite_world.client(max_retries=0) as client:
-        file = await client.files.create(file=("b.jsonl", jsonl(*lines)), purpose="batch")
-        with pytest.raises(openai.APIStatusError) as refused:
-            await create(client, file.id)
-    assert (refused.value.status_code, refused.value.code) == (status, code)
-    if code == "invalid_batch_file":
-        assert "no_usable_line" in refused.value.message
-    assert (await balance(sqlite_world))["held_micro"] == 0
-
-
+@row("Model and revision", "org/name from the first line or metadata.model")
+@row("Batch body", "metadata.model")
 async def test_the_first_lines_model_is_the_batchs_unless_metadata_names_one(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client, chat_line("q1", model="tiny/qwen3-other"), chat_line("q2"))
@@ -211,16 +211,9 @@ async def test_the_first_lines_model_is_the_batchs_unless_metadata_names_one(wor
         assert (other.model, other.request_counts and other.request_counts.failed) == (MODEL, 1)
 
 
-async def test_a_hub_that_is_down_is_a_503_that_says_when_to_retry(world: World) -> None:
-    async with world.client(max_retries=0) as client:
-        file_id = await upload(client)
-        world.hub.is_down = True
-        with pytest.raises(openai.InternalServerError) as refused:
-            await create(client, file_id)
-    assert (refused.value.status_code, refused.value.code) == (503, "model_lookup_unavailable")
-    assert int(refused.value.response.headers["retry-after"]) > 0
-
-
+@row("Error codes", "402 price_above_max")
+@row("Error codes", "402 insufficient_balance")
+@row("Batch body", "metadata.max_price_usd")
 async def test_the_ceiling_and_the_balance_are_kept(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client)
@@ -236,6 +229,9 @@ async def test_the_ceiling_and_the_balance_are_kept(world: World) -> None:
         assert (await poor.batches.list()).data == []
 
 
+@row("Cases: call sequences", "an output file's id, or a deleted file, as input")
+@row("Error codes", "404 file_not_found")
+@row("Batch body", "input_file_id")
 async def test_an_output_file_a_deleted_one_and_a_strangers_are_no_input(world: World) -> None:
     async with world.client() as client, world.client(await world.open_account()) as stranger:
         file_id = await upload(client)
@@ -254,6 +250,8 @@ async def test_an_output_file_a_deleted_one_and_a_strangers_are_no_input(world: 
             await create(client, file_id)
 
 
+@row("Batch body", "Idempotency-Key")
+@row("Error codes", "409 idempotency_conflict")
 async def test_a_retry_with_the_same_key_is_the_same_batch(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client)
@@ -268,6 +266,7 @@ async def test_a_retry_with_the_same_key_is_the_same_batch(world: World) -> None
         assert len((await client.batches.list()).data) == 1
 
 
+@row("Decided: retries", "Idempotency-Key")
 async def test_requests_with_one_key_at_once_make_one_batch(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client)
@@ -277,6 +276,7 @@ async def test_requests_with_one_key_at_once_make_one_batch(world: World) -> Non
         assert (await balance(world))["held_micro"] == price
 
 
+@row("Decided: retries", "Idempotency-Key")
 async def test_a_failed_attempt_does_not_use_up_the_key_and_keys_are_each_accounts_own(world: World) -> None:
     async with world.client() as client, world.client(await world.open_account()) as stranger:
         file_id = await upload(client)
@@ -287,6 +287,9 @@ async def test_a_failed_attempt_does_not_use_up_the_key_and_keys_are_each_accoun
         assert first.id != other.id
 
 
+@row("Error codes", "429 order_limit")
+@row("Limits", "Open orders")
+@row("Cases: call sequences", "five open orders, one fails, order again")
 async def test_the_sixth_open_order_is_refused_once_until_one_ends(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client)
@@ -307,6 +310,11 @@ async def test_orders_at_once_do_not_pass_the_limit(world: World) -> None:
         assert sum(isinstance(answer, openai.RateLimitError) for answer in answers) == 3
 
 
+@row("Cancel and list", "cancel before generation")
+@row("Batch states", "cancelled")
+@row("Price, reservation and refund", "released in full")
+@row("Error codes", "409 batch_not_cancellable")
+@row("Routes", "POST /batches/{id}/cancel")
 async def test_a_batch_that_never_started_is_cancelled_at_once_and_released(world: World) -> None:
     async with world.client() as client:
         made = await create(client, await upload(client))
@@ -324,6 +332,11 @@ async def test_a_batch_that_never_started_is_cancelled_at_once_and_released(worl
         assert refused.value.response.headers["x-should-retry"] == "false"
 
 
+@row("Cancel and list", "cancel a running batch")
+@row("Batch states", "cancelling")
+@row("Batch states", "in_progress")
+@row("Cases: call sequences", "cancel twice")
+@row("Decided: routes", "cancel")
 async def test_a_running_batch_that_is_cancelled_delivers_what_was_verified(world: World) -> None:
     async with world.client() as client:
         made = await create(client, await upload(client))
@@ -341,6 +354,8 @@ async def test_a_running_batch_that_is_cancelled_delivers_what_was_verified(worl
         assert (await balance(world))["available_micro"] < DEPOSIT_MICRO
 
 
+@row("Batch states", "expired")
+@row("Batch body", "completion_window")
 async def test_a_window_that_passes_ends_the_batch(world: World) -> None:
     async with world.client() as client:
         running = await create(client, await upload(client))
@@ -356,6 +371,8 @@ async def test_a_window_that_passes_ends_the_batch(world: World) -> None:
         assert order["refunded_micro"] == order["price_micro"]
 
 
+@row("Decided: routes", "another account's id")
+@row("Cases: call sequences", "another account reads, cancels, downloads")
 async def test_another_accounts_batch_does_not_exist(world: World) -> None:
     key = await world.open_account()
     async with world.client() as client, world.client(key) as stranger:
@@ -370,6 +387,8 @@ async def test_another_accounts_batch_does_not_exist(world: World) -> None:
         assert (await stranger.batches.list()).data == []
 
 
+@row("Routes", "GET /batches?limit=&after=")
+@row("Cancel and list", "list")
 async def test_batches_are_listed_newest_first_and_pages_end(world: World) -> None:
     async with world.client() as client:
         file_id = await upload(client)

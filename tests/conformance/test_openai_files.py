@@ -11,11 +11,16 @@ import openai
 import pytest
 from aiohttp import ClientPayloadError, ClientSession, FormData
 from customer import START, World, chat_line, jsonl
+from specification import row
 from yarl import URL
 
 CONTENT = jsonl(chat_line("q1"), chat_line("q2"))
 
 
+@row("Routes", "POST /files")
+@row("Routes", "GET /files/{id}")
+@row("Routes", "GET /files/{id}/content")
+@row("Decided: objects", "file keys")
 async def test_an_uploaded_file_comes_back_byte_for_byte(world: World) -> None:
     async with world.client() as client:
         made = await client.files.create(file=("batch.jsonl", CONTENT), purpose="batch")
@@ -40,6 +45,8 @@ async def test_an_uploaded_file_comes_back_byte_for_byte(world: World) -> None:
     assert int(content.response.headers["content-length"]) == len(CONTENT)
 
 
+@row("Decided: objects", "file names")
+@row("Cases: call sequences", "file names in Cyrillic and with quotes; upload without a name")
 @pytest.mark.parametrize(
     "filename",
     ["строки.jsonl", 'say "hi"; x=1.jsonl', "a\\b.jsonl", "../../etc/passwd", "😀" * 255, "a\r\nX-Evil: 1", "%41"],
@@ -52,12 +59,14 @@ async def test_a_file_name_is_echoed_as_it_was_sent(sqlite_world: World, filenam
     assert [file.filename for file in listed] == [filename]
 
 
+@row("Cases: call sequences", "file names in Cyrillic and with quotes; upload without a name")
 async def test_a_file_without_a_name_gets_one(world: World) -> None:
     async with world.client() as client:
         made = await client.files.create(file=CONTENT, purpose="batch")
     assert made.filename == "upload"
 
 
+@row("Decided: routes", "multipart fields")
 async def test_fields_come_in_any_order_and_the_file_part_may_be_called_anything(world: World) -> None:
     form = FormData()
     form.add_field("whatever", CONTENT, filename="b.jsonl", content_type="text/plain")
@@ -70,6 +79,7 @@ async def test_fields_come_in_any_order_and_the_file_part_may_be_called_anything
     assert (made["filename"], made["bytes"], made["expires_at"]) == ("b.jsonl", len(CONTENT), START + 3600)
 
 
+@row("Decided: routes", "expires_after and output_expires_after")
 async def test_a_file_is_gone_after_its_time(world: World) -> None:
     async with world.client() as client:
         made = await client.files.create(
@@ -82,6 +92,7 @@ async def test_a_file_is_gone_after_its_time(world: World) -> None:
         assert [file async for file in client.files.list()] == []
 
 
+@row("Routes", "DELETE /files/{id}")
 async def test_a_deleted_file_is_gone(world: World) -> None:
     async with world.client() as client:
         made = await client.files.create(file=CONTENT, purpose="batch")
@@ -93,6 +104,8 @@ async def test_a_deleted_file_is_gone(world: World) -> None:
             assert refused.value.code == "file_not_found"
 
 
+@row("Decided: routes", "another account's id")
+@row("Cases: call sequences", "another account reads, cancels, downloads")
 async def test_another_account_sees_nothing(world: World) -> None:
     async with world.client() as client, world.client(await world.open_account()) as stranger:
         made = await client.files.create(file=CONTENT, purpose="batch")
@@ -103,6 +116,7 @@ async def test_another_account_sees_nothing(world: World) -> None:
         assert (await client.files.retrieve(made.id)).id == made.id
 
 
+@row("Decided: routes", "GET /files?after&limit&order&purpose")
 async def test_every_page_of_a_list_ends_and_nothing_comes_twice(world: World) -> None:
     async with world.client() as client:
         made = []
@@ -120,6 +134,7 @@ async def test_every_page_of_a_list_ends_and_nothing_comes_twice(world: World) -
         assert [file async for file in client.files.list(purpose="batch_output")] == []
 
 
+@row("Decided: routes", "GET /files?after&limit&order&purpose")
 @pytest.mark.parametrize(
     ("query", "code", "param"),
     [
@@ -179,6 +194,7 @@ async def test_a_form_without_a_file_is_refused(sqlite_world: World) -> None:
         assert (answer.status, (await answer.json())["error"]["code"]) == (400, "missing_required_parameter")
 
 
+@row("Error codes", "411 length_required")
 async def test_an_upload_needs_its_length(sqlite_world: World) -> None:
     async def chunks():  # type: ignore[no-untyped-def]
         yield b"--x--"
@@ -191,6 +207,7 @@ async def test_an_upload_needs_its_length(sqlite_world: World) -> None:
         assert (answer.status, (await answer.json())["error"]["code"]) == (411, "length_required")
 
 
+@row("Error codes", "413 file_too_large")
 @pytest.mark.parametrize("size", [1024 * 1024 + 1, 3 * 1024 * 1024])
 async def test_a_file_over_the_limit_is_refused_once_and_nothing_is_kept(small_world: World, size: int) -> None:
     async with small_world.client() as client:
@@ -201,6 +218,7 @@ async def test_a_file_over_the_limit_is_refused_once_and_nothing_is_kept(small_w
         assert [file.id async for file in client.files.list()] == [exact.id]
 
 
+@row("Decided: routes", "content")
 async def test_single_ranges_are_served(sqlite_world: World) -> None:
     async with sqlite_world.client() as client:
         made = await client.files.create(file=CONTENT, purpose="batch")
@@ -217,6 +235,7 @@ async def test_single_ranges_are_served(sqlite_world: World) -> None:
             assert (await answer.json())["error"]["code"] == "range_not_satisfiable"
 
 
+@row("Error codes", "401 invalid_api_key")
 @pytest.mark.parametrize(
     ("authorization", "status", "code"),
     [
@@ -235,6 +254,7 @@ async def test_a_request_needs_a_key(sqlite_world: World, authorization: str | N
         assert answer.headers["x-request-id"]
 
 
+@row("Error codes", "403 insufficient_scope")
 async def test_a_key_needs_the_scope(world: World) -> None:
     async with world.client(await world.open_account(scopes=["other:read"])) as client:
         with pytest.raises(openai.PermissionDeniedError) as refused:
@@ -242,6 +262,7 @@ async def test_a_key_needs_the_scope(world: World) -> None:
     assert refused.value.code == "insufficient_scope"
 
 
+@row("Decided: objects", "x-request-id")
 async def test_unknown_routes_and_methods_have_openais_shape_and_an_id(sqlite_world: World) -> None:
     async with sqlite_world.session() as http:
         for method, path, status in (

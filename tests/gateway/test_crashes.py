@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from customer import World, five_tokens
 from placing import order_state, place
+from specification import row
 from sqlalchemy import select
 
 from gateway.db import schema
@@ -50,6 +51,7 @@ async def to_the_export(world: World) -> str:
     return order_id
 
 
+@row("Cases: faults", "the exporter dies before the commit")
 @pytest.mark.parametrize("survives", [0, 1])
 async def test_an_exporter_that_dies_after_writing_a_file_is_run_again_to_the_same_end(
     world: World, survives: int

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from customer import World
 from placing import BROKEN, GOOD, answer, assigned, claim_on, judge, lease, order_state, place, states
+from specification import row
 
 from gateway.dispatch import heartbeat, release, submit
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -71,6 +72,7 @@ async def test_many_copies_of_a_claim_at_once_make_one(world: World) -> None:
     assert {receipt.status for receipt in receipts} == {"submitted"}
 
 
+@row("Cases: faults", "a miner takes leases and never answers")
 async def test_an_expired_lease_goes_back_to_the_queue(world: World) -> None:
     await place(world, lines=1)
     await lease(world)
@@ -80,6 +82,7 @@ async def test_an_expired_lease_goes_back_to_the_queue(world: World) -> None:
     assert len(await lease(world, "other")) == 1
 
 
+@row("Cases: faults", "a miner answers after its lease expired")
 async def test_a_late_answer_counts_while_nobody_else_holds_the_task(world: World) -> None:
     await place(world, lines=1)
     (task,) = await lease(world)
@@ -88,6 +91,7 @@ async def test_a_late_answer_counts_while_nobody_else_holds_the_task(world: Worl
     assert (await answer(world, task)).status == "submitted"
 
 
+@row("Cases: faults", "a miner answers after its lease expired")
 async def test_a_late_answer_is_lost_once_somebody_else_holds_the_task(world: World) -> None:
     await place(world, lines=1)
     (task,) = await lease(world)
