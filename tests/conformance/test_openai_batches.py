@@ -6,32 +6,13 @@ from typing import Any
 
 import openai
 import pytest
+from asking import balance, create, get, order_of, upload
 from customer import DEPOSIT_MICRO, MODEL, REVISION, START, World, chat_line, five_tokens, jsonl
 from openai.types import Batch
 from specification import row
 
 KEY = {"Idempotency-Key": "0123456789-abc_DEF:."}
 DAY_SECONDS = 24 * 3600
-
-
-async def upload(client: openai.AsyncOpenAI, *lines: dict[str, Any]) -> str:
-    content = jsonl(*(lines or (chat_line("q1"), chat_line("q2", "What is the capital of France?"))))
-    return (await client.files.create(file=("batch.jsonl", content), purpose="batch")).id
-
-
-async def create(client: openai.AsyncOpenAI, file_id: str, **changes: Any) -> Batch:
-    settings: dict[str, Any] = {
-        "input_file_id": file_id,
-        "endpoint": "/v1/chat/completions",
-        "completion_window": "24h",
-    }
-    return await client.batches.create(**{**settings, **changes})
-
-
-async def balance(world: World) -> dict[str, Any]:
-    async with world.session() as http, http.get("/api/v1/balance") as answer:
-        found: dict[str, Any] = await answer.json()
-        return found
 
 
 @row("Routes", "POST /batches")
@@ -41,7 +22,7 @@ async def balance(world: World) -> dict[str, Any]:
 @row("Batch body", "metadata")
 async def test_a_new_batch_has_every_key_of_the_sdks_model(world: World) -> None:
     async with world.client() as client:
-        file_id = await upload(client, chat_line("q1"), chat_line("q2", stop=["x"]))
+        file_id = await upload(client, jsonl(chat_line("q1"), chat_line("q2", stop=["x"])))
         metadata = {"revision": REVISION, "note": "é\u0000"}
         made = await create(client, file_id, metadata=metadata, completion_window="168h")
         assert made.to_dict() == {
@@ -88,7 +69,7 @@ async def test_a_batch_that_runs_to_the_end_is_completed_and_charged_for_what_wa
         reserved = (await balance(world))["held_micro"]
         await world.finish(five_tokens)
         ended = await client.batches.retrieve(made.id)
-        order = await native(world, f"/api/v1/dataset-orders/{made.id.removeprefix('batch_')}")
+        order = await order_of(world, made)
     assert ended.status == "completed"
     assert (ended.in_progress_at, ended.finalizing_at, ended.completed_at) == (START, START, START)
     assert ended.request_counts is not None
@@ -108,15 +89,9 @@ async def test_a_batch_that_runs_to_the_end_is_completed_and_charged_for_what_wa
     assert order["progress"]["accepted_samples"] == 2
 
 
-async def native(world: World, path: str, api_key: str | None = None) -> dict[str, Any]:
-    async with world.session(api_key) as http, http.get(path) as answer:
-        found: dict[str, Any] = await answer.json()
-        return found
-
-
 async def test_a_batch_without_a_seed_waits_for_the_beacon(world: World) -> None:
     async with world.client() as client:
-        made = await create(client, await upload(client, chat_line("q1", seed=None)))
+        made = await create(client, await upload(client, jsonl(chat_line("q1", seed=None))))
         await world.sweep()
         assert await world.work(five_tokens) == 0
         world.now += 60
@@ -204,7 +179,7 @@ async def test_a_missing_field_is_named_and_a_huge_body_is_refused(sqlite_world:
 @row("Batch body", "metadata.model")
 async def test_the_first_lines_model_is_the_batchs_unless_metadata_names_one(world: World) -> None:
     async with world.client() as client:
-        file_id = await upload(client, chat_line("q1", model="tiny/qwen3-other"), chat_line("q2"))
+        file_id = await upload(client, jsonl(chat_line("q1", model="tiny/qwen3-other"), chat_line("q2")))
         made = await create(client, file_id)
         assert (made.model, made.request_counts and made.request_counts.failed) == ("tiny/qwen3-other", 1)
         other = await create(client, file_id, metadata={"model": MODEL})
@@ -272,7 +247,7 @@ async def test_requests_with_one_key_at_once_make_one_batch(world: World) -> Non
         file_id = await upload(client)
         made = await asyncio.gather(*(create(client, file_id, extra_headers=KEY) for _ in range(6)))
         assert len({batch.id for batch in made}) == 1
-        price = (await native(world, f"/api/v1/dataset-orders/{made[0].id.removeprefix('batch_')}"))["price_micro"]
+        price = (await order_of(world, made[0]))["price_micro"]
         assert (await balance(world))["held_micro"] == price
 
 
@@ -310,67 +285,6 @@ async def test_orders_at_once_do_not_pass_the_limit(world: World) -> None:
         assert sum(isinstance(answer, openai.RateLimitError) for answer in answers) == 3
 
 
-@row("Cancel and list", "cancel before generation")
-@row("Batch states", "cancelled")
-@row("Price, reservation and refund", "released in full")
-@row("Error codes", "409 batch_not_cancellable")
-@row("Routes", "POST /batches/{id}/cancel")
-async def test_a_batch_that_never_started_is_cancelled_at_once_and_released(world: World) -> None:
-    async with world.client() as client:
-        made = await create(client, await upload(client))
-        world.now += 5
-        ended = await client.batches.cancel(made.id)
-        assert (ended.status, ended.cancelling_at, ended.cancelled_at) == ("cancelled", START + 5, START + 5)
-        assert ended.request_counts is not None
-        assert ended.request_counts.to_dict() == {"total": 2, "completed": 0, "failed": 2}
-        assert ended.usage is not None
-        assert (ended.usage.total_tokens, ended.output_file_id, ended.error_file_id) == (0, None, None)
-        assert (await balance(world))["available_micro"] == DEPOSIT_MICRO
-        with pytest.raises(openai.ConflictError) as refused:
-            await client.batches.cancel(made.id)
-        assert refused.value.code == "batch_not_cancellable"
-        assert refused.value.response.headers["x-should-retry"] == "false"
-
-
-@row("Cancel and list", "cancel a running batch")
-@row("Batch states", "cancelling")
-@row("Batch states", "in_progress")
-@row("Cases: call sequences", "cancel twice")
-@row("Decided: routes", "cancel")
-async def test_a_running_batch_that_is_cancelled_delivers_what_was_verified(world: World) -> None:
-    async with world.client() as client:
-        made = await create(client, await upload(client))
-        assert await world.work(five_tokens, max_tasks=1) == 1
-        assert (await client.batches.retrieve(made.id)).status == "in_progress"
-        first, second = await client.batches.cancel(made.id), await client.batches.cancel(made.id)
-        assert first == second
-        assert (first.status, first.cancelling_at) == ("cancelling", START)
-        await world.sweep()
-        ended = await client.batches.retrieve(made.id)
-        assert (ended.status, ended.request_counts and ended.request_counts.completed) == ("cancelled", 1)
-        assert ended.output_file_id is not None
-        assert ended.error_file_id is not None
-        assert (await balance(world))["held_micro"] == 0
-        assert (await balance(world))["available_micro"] < DEPOSIT_MICRO
-
-
-@row("Batch states", "expired")
-@row("Batch body", "completion_window")
-async def test_a_window_that_passes_ends_the_batch(world: World) -> None:
-    async with world.client() as client:
-        running = await create(client, await upload(client))
-        assert await world.work(five_tokens, max_tasks=1) == 1
-        waiting = await create(client, await upload(client))
-        world.now += DAY_SECONDS
-        await world.sweep()
-        ended, never = await client.batches.retrieve(running.id), await client.batches.retrieve(waiting.id)
-        assert (ended.status, ended.expired_at) == ("expired", START + DAY_SECONDS)
-        assert ended.output_file_id is not None
-        assert (never.status, never.output_file_id) == ("expired", None)
-        order = await native(world, f"/api/v1/dataset-orders/{waiting.id.removeprefix('batch_')}")
-        assert order["refunded_micro"] == order["price_micro"]
-
-
 @row("Decided: routes", "another account's id")
 @row("Cases: call sequences", "another account reads, cancels, downloads")
 async def test_another_accounts_batch_does_not_exist(world: World) -> None:
@@ -382,7 +296,7 @@ async def test_another_accounts_batch_does_not_exist(world: World) -> None:
                 await call(made.id)
             assert refused.value.code == "batch_not_found"
         for path in ("", "/verification"):
-            order = await native(world, f"/api/v1/dataset-orders/{made.id.removeprefix('batch_')}{path}", key)
+            order = await get(world, f"/api/v1/dataset-orders/{made.id.removeprefix('batch_')}{path}", key)
             assert order["error"]["code"] == "batch_not_found"
         assert (await stranger.batches.list()).data == []
 

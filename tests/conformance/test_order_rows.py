@@ -10,8 +10,8 @@ from typing import Any
 
 import openai
 import pytest
+from asking import order_of, place, upload
 from customer import START, World, chat_line, five_tokens, jsonl, running_world
-from openai.types import Batch
 from specification import row
 from sqlalchemy import func, select
 
@@ -22,28 +22,6 @@ from gateway.files import begin_upload
 
 FILES, BATCHES = "/api/openai/v1/files", "/api/openai/v1/batches"
 MIB = 1024 * 1024
-
-
-async def upload(client: openai.AsyncOpenAI, content: bytes) -> str:
-    return (await client.files.create(file=("b.jsonl", content), purpose="batch")).id
-
-
-async def place(client: openai.AsyncOpenAI, content: bytes, **order: Any) -> Batch:
-    settings = {"endpoint": "/v1/chat/completions", "completion_window": "24h", **order}
-    return await client.batches.create(input_file_id=await upload(client, content), **settings)
-
-
-async def refusal(world: World, content: bytes, **order: Any) -> openai.APIStatusError:
-    async with world.client(max_retries=0) as client:
-        with pytest.raises(openai.APIStatusError) as refused:
-            await place(client, content, **order)
-    return refused.value
-
-
-async def native(world: World, batch: Batch) -> dict[str, Any]:
-    async with world.session() as http, http.get(f"/api/v1/dataset-orders/{batch.id.removeprefix('batch_')}") as answer:
-        found: dict[str, Any] = await answer.json()
-        return found
 
 
 @asynccontextmanager
@@ -90,7 +68,7 @@ async def test_ids_say_what_they_are_of_and_need_no_escaping(world: World) -> No
         (body["id"], "chatcmpl-"),
     ):
         assert re.fullmatch(rf"{prefix}[A-Za-z0-9_-]{{8,}}", name)
-    assert (await native(world, made))["id"] == made.id.removeprefix("batch_")
+    assert (await order_of(world, made))["id"] == made.id.removeprefix("batch_")
 
 
 @row("Decided: routes", "DELETE /files/{id}")
@@ -121,7 +99,7 @@ async def test_a_batch_that_can_never_be_delivered_fails_with_its_reason_and_cos
     assert ended.errors.data[0].code == "model_unsupported"
     assert ended.request_counts is not None
     assert ended.request_counts.failed == 1
-    order = await native(world, made)
+    order = await order_of(world, made)
     assert order["refunded_micro"] == order["price_micro"]
 
 
@@ -131,12 +109,12 @@ async def test_the_worst_case_is_reserved_and_what_was_not_verified_is_released(
     lines = [chat_line(f"q{n}", n=3, max_tokens=16_000) for n in range(40)]
     async with world.client() as client:
         made = await place(client, jsonl(*lines))
-        order = await native(world, made)
+        order = await order_of(world, made)
         assert order["pricing"]["max_completion_tokens"] == 40 * 3 * 16_000
         parts = [order["pricing"][f"{part}_micro"] for part in ("gpu", "prompt", "completion", "margin")]
         assert order["price_micro"] == sum(parts) >= 10_000
         await world.finish(five_tokens)
-        ended = await native(world, made)
+        ended = await order_of(world, made)
     # Of the completion tokens 5 of 16,000 a sample are paid, of the rest all.
     unverified = order["pricing"]["completion_micro"] * (1 - 5 / 16_000)
     assert ended["refunded_micro"] == pytest.approx(unverified * 1.2, abs=3)
@@ -222,93 +200,6 @@ async def test_a_file_whose_upload_goes_on_is_not_ready(world: World) -> None:
         with pytest.raises(openai.NotFoundError):
             await stranger.files.retrieve(uploading.id)
         assert (await client.files.list()).data == []
-
-
-@row("Limits", "Lines per file")
-@row("Error codes", "422 invalid_batch_file: too_many_lines")
-@row("Cases: lines", "50,001 lines; 33 MiB")
-async def test_a_file_of_50001_lines_is_refused_and_one_of_50000_is_not(sqlite_world: World) -> None:
-    short = b'{"custom_id":"%d"}\n'
-    lines = b"".join(short % number for number in range(49_999))
-    error = await refusal(sqlite_world, jsonl(chat_line("q1")) + lines + b"{}\n")
-    assert (error.status_code, error.code) == (422, "invalid_batch_file")
-    assert "too_many_lines" in error.message
-    async with sqlite_world.client() as client:
-        made = await place(client, jsonl(chat_line("q1")) + lines)
-    assert made.request_counts is not None
-    assert made.request_counts.to_dict() == {"total": 50_000, "completed": 0, "failed": 49_999}
-
-
-@row("Limits", "File size")
-@row("Cases: lines", "50,001 lines; 33 MiB")
-async def test_a_file_of_32_mib_is_taken_and_one_byte_more_is_not(sqlite_world: World) -> None:
-    async with sqlite_world.client(max_retries=0) as client:
-        file = await client.files.create(file=("b.jsonl", b" " * 32 * MIB), purpose="batch")
-        assert file.bytes == 32 * MIB
-        for size in (32 * MIB + 1, 33 * MIB):
-            with pytest.raises(openai.APIStatusError) as refused:
-                await client.files.create(file=("b.jsonl", b" " * size), purpose="batch")
-            assert (refused.value.status_code, refused.value.code) == (413, "file_too_large")
-
-
-@row("Limits", "Prompt tokens")
-@row("Error codes", "422 invalid_batch_file: too_many_tokens")
-async def test_a_prompt_has_131072_tokens_and_a_file_30_million(sqlite_world: World) -> None:
-    def line(name: int, tokens: int) -> dict[str, Any]:
-        body = {"model": "tiny/qwen3-demo", "prompt": [5] * tokens, "max_tokens": 16, "seed": 1}
-        return {"custom_id": str(name), "method": "POST", "url": "/v1/completions", "body": body}
-
-    async with sqlite_world.client() as client:
-        made = await place(client, jsonl(line(1, 5), line(2, 131_073)), endpoint="/v1/completions")
-    assert made.request_counts is not None
-    assert made.request_counts.failed == 1
-    digits = "7" * 131_072  # a token each
-    content = jsonl(*(line(number, 0) for number in range(229))).replace(
-        b'"prompt": []', f'"prompt": "{digits}"'.encode()
-    )
-    assert len(content) < sqlite_world.services.settings.upload_limit_bytes
-    error = await refusal(sqlite_world, content, endpoint="/v1/completions")
-    assert (error.status_code, error.code) == (422, "invalid_batch_file")
-    assert "too_many_tokens" in error.message
-
-
-@row("Limits", "Quotes")
-@row("Error codes", "429 rate_limited")
-async def test_200_quotes_in_24_hours_are_the_last(world: World) -> None:
-    async with world.client() as client:
-        file_id = await upload(client, jsonl(chat_line("q1", temperature=0)))
-        order = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
-        for number in range(200):
-            world.now = START + number
-            with pytest.raises(openai.UnprocessableEntityError):
-                await client.batches.create(**order)  # type: ignore[arg-type]
-        with pytest.raises(openai.RateLimitError) as refused:
-            await client.batches.create(**order)  # type: ignore[arg-type]
-        assert refused.value.code == "rate_limited"
-        assert refused.value.response.headers["x-should-retry"] == "false"
-        assert int(refused.value.response.headers["retry-after"]) == 24 * 3600 - 199
-        world.now = START + 24 * 3600  # the first one's day is over
-        with pytest.raises(openai.UnprocessableEntityError):
-            await client.batches.create(**order)  # type: ignore[arg-type]
-        with pytest.raises(openai.RateLimitError):
-            await client.batches.create(**order)  # type: ignore[arg-type]
-
-
-@row("Error codes", "429 rate_limited")
-async def test_a_key_that_asks_too_fast_is_told_when_to_go_on(tmp_path: Path) -> None:
-    async with running_world(tmp_path, requests_per_second=1, request_burst=5) as world, world.session() as http:
-        statuses = []
-        for _ in range(8):
-            async with http.get(BATCHES) as answer:
-                statuses.append(answer.status)
-                error = await answer.json()
-        assert statuses == [200] * 5 + [429] * 3
-        assert error["error"]["code"] == "rate_limited"
-        assert answer.headers["Retry-After"] == "1"
-        async with world.client(await world.open_account()) as other:  # another key has a bucket of its own
-            assert (await other.batches.list()).data == []
-        async with world.client() as patient:  # the client waits as it is told
-            assert (await patient.batches.list()).data == []
 
 
 @row("Error codes", "409 order_refused")
