@@ -39,7 +39,7 @@ async def end_early(conn: AsyncConnection, order: OrderRecord, event: str, now: 
     values: dict[str, int] = dict.fromkeys(_TIMES[target], now)
     if target in ORDER.final_states:
         values["refunded_micro"] = await ledger.settle(conn, order.id, 0, now)
-        values["completion_tokens"] = 0
+        values |= {"completed_lines": 0, "accepted_samples": 0, "completion_tokens": 0}
     await _stop_tasks(conn, order.id, now)
     await transition(conn, ORDER, order.id, from_state=order.state, event=event, now=now, values=values)
     return target

@@ -44,6 +44,8 @@ ENDED_AT = {
 class _Tally:
     """What went into the output file and what has to go into the error file."""
 
+    completed_lines: int = 0
+    accepted_samples: int = 0
     completion_tokens: int = 0
     refused: list[bytes] = field(default_factory=list)
     short: list[bytes] = field(default_factory=list)
@@ -74,7 +76,7 @@ async def export_order(services: Services, order_id: str, now: int) -> None:
     async with services.database.transaction() as connection:
         current = await lock_order(connection, order_id)
         if current is not None and current.state in ENDED_AT:
-            await _end(connection, current, (output, errors), tally.completion_tokens, now)
+            await _end(connection, current, (output, errors), tally, now)
 
 
 async def _fail(services: Services, order: OrderRecord, reason: Unprocessable, now: int) -> None:
@@ -85,6 +87,8 @@ async def _fail(services: Services, order: OrderRecord, reason: Unprocessable, n
         values = {
             "failure_code": reason.code,
             "failure_message": reason.message,
+            "completed_lines": 0,
+            "accepted_samples": 0,
             "completion_tokens": 0,
             "refunded_micro": await settle(connection, order.id, 0, now),
             "failed_at": now,
@@ -97,19 +101,21 @@ async def _end(
     connection: AsyncConnection,
     order: OrderRecord,
     written: tuple["_Written | None", "_Written | None"],
-    completion_tokens: int,
+    tally: _Tally,
     now: int,
 ) -> None:
     output, errors = written
     for one in (output, errors):
         if one is not None:
             await insert_file(connection, _file_record(order, one, now))
-    capture_micro = captured(Quote.model_validate(order.pricing), completion_tokens)
+    capture_micro = captured(Quote.model_validate(order.pricing), tally.completion_tokens)
     refunded_micro = await settle(connection, order.id, capture_micro, now)
     values = {
         "output_file_id": None if output is None else output.file_id,
         "error_file_id": None if errors is None else errors.file_id,
-        "completion_tokens": completion_tokens,
+        "completed_lines": tally.completed_lines,
+        "accepted_samples": tally.accepted_samples,
+        "completion_tokens": tally.completion_tokens,
         "refunded_micro": refunded_micro,
         ENDED_AT[OrderState(order.state)]: now,
     }
@@ -197,7 +203,10 @@ async def _output_lines(services: Services, order: OrderRecord, tally: _Tally) -
                 tally.refused.append(refused_line(record.line_number, record.custom_id, *refusal))
                 continue
             delivered = sum(len(task.samples) for task in accepted.get(record.line_number, ()))
-            if delivered < sampling.n:
+            tally.accepted_samples += delivered
+            if delivered == sampling.n:
+                tally.completed_lines += 1
+            else:
                 tally.short.append(short_line(str(record.custom_id), prompt_index, delivered, sampling.n))
             prompt_index += 1
 

@@ -176,6 +176,10 @@ def _tasks(prepared: PreparedBatch) -> Iterator[NewTask]:
                 yield NewTask(line.line_number, first, min(V1.samples_per_task, samples - first))
 
 
+def _tasks_per_line(samples: int) -> int:
+    return -(-samples // V1.samples_per_task)
+
+
 async def _lock_account(connection: AsyncConnection, account_id: str) -> None:
     await connection.execute(select(accounts.c.id).where(accounts.c.id == account_id).with_for_update())
 
@@ -237,7 +241,7 @@ async def list_batches(services: Services, account_id: str, page: Page) -> tuple
 async def _view(connection: AsyncConnection, order: OrderRecord) -> BatchView:
     waits = order.state in NOT_STARTED
     ahead = await order_rows.queue_position(connection, order) if waits else None
-    return BatchView(order, await order_rows.progress(connection, order.id), ahead)
+    return BatchView(order, await order_rows.progress(connection, order, _tasks_per_line(order.sampling["n"])), ahead)
 
 
 def _not_found(order_id: str) -> NotFound:

@@ -1,6 +1,7 @@
 """The gateway's composition root."""
 
 import asyncio
+import gc
 import logging
 import time
 from importlib import resources
@@ -105,6 +106,9 @@ async def run(settings: GatewaySettings, stop: asyncio.Event, ready: Ready) -> N
             "the beacon is the development one: orders without a seed are not fair against the operator",
             extra={"action": "start", "beacon": services.beacon.chain.name},
         )
+        # What was loaded so far stays: looking through it for garbage, again and again, would hold up every request.
+        gc.collect()
+        gc.freeze()
         log.info("serving", extra={"action": "start", "host": settings.host, "port": settings.port})
         ready()
         await Sweeper(services, clock).run(stop)

@@ -92,6 +92,14 @@ RULES = [
         "AND s.state = 'accepted'), 0)",
     ),
     Rule(
+        "the lines and samples noted at the end are those that were accepted",
+        "SELECT o.id FROM orders o WHERE o.state IN ('delivered', 'expired', 'cancelled') AND (o.accepted_samples <> "
+        "COALESCE((SELECT SUM(t.sample_count) FROM tasks t WHERE t.order_id = o.id AND t.state = 'accepted'), 0) "
+        "OR o.completed_lines <> (SELECT COUNT(*) FROM lines l WHERE l.order_id = o.id AND l.refusal_code IS NULL "
+        "AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.order_id = o.id AND t.line_number = l.line_number "
+        "AND t.state <> 'accepted')))",
+    ),
+    Rule(
         "an upload is stored exactly when its file exists",
         "SELECT u.id FROM uploads u LEFT JOIN files f ON f.id = u.id WHERE (u.state = 'stored') <> (f.id IS NOT NULL)",
     ),

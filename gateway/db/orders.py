@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import case, func, insert, select, tuple_
+from sqlalchemy import func, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.states import ORDER, TASK, OrderState, TaskState
@@ -15,7 +15,7 @@ from gateway.db.schema import idempotency_keys, lines, orders, submissions, task
 from gateway.db.transitions import create, transition
 
 OPEN_STATES = sorted({str(state) for state in ORDER.states} - ORDER.final_states - {OrderState.QUOTED})
-CHUNK = 1000
+CHUNK = 250  # a chunk is prepared in one go, while other requests wait
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class OrderRecord(NewOrder):
 
     state: str
     refunded_micro: int | None
+    completed_lines: int | None
+    accepted_samples: int | None
     completion_tokens: int | None
     output_file_id: str | None
     error_file_id: str | None
@@ -65,7 +67,7 @@ class OrderRecord(NewOrder):
     cancelled_at: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a file has 50,000 of them
 class LineRecord:
     """One line of an order's file: usable (with a prompt) or refused (with a code)."""
 
@@ -93,6 +95,9 @@ class Progress:
     completed_lines: int
     accepted_samples: int
     completion_tokens: int
+
+
+NOTHING = Progress(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -186,26 +191,24 @@ async def queue_position(conn: AsyncConnection, order: OrderRecord) -> int:
     return int((await conn.execute(select(func.count()).where(waiting, earlier))).scalar_one())
 
 
-async def progress(conn: AsyncConnection, order_id: str) -> Progress:
-    """Derived from the tasks and their accepted submissions, never kept beside them."""
-    accepted = func.sum(case((tasks.c.state == TaskState.ACCEPTED, 1), else_=0))
-    complete = (
-        select(tasks.c.line_number)
-        .where(tasks.c.order_id == order_id)
-        .group_by(tasks.c.line_number)
-        .having(accepted == func.count())
-        .subquery()
-    )
-    lines_done = (await conn.execute(select(func.count()).select_from(complete))).scalar_one()
-    sums = (
-        select(
-            func.coalesce(func.sum(tasks.c.sample_count), 0),
-            func.coalesce(func.sum(submissions.c.completion_tokens), 0),
-        )
-        .join(submissions, submissions.c.id == tasks.c.submission_id)
-        .where(tasks.c.order_id == order_id, tasks.c.state == TaskState.ACCEPTED)
-    )
-    samples, tokens = (await conn.execute(sums)).one()
+async def progress(conn: AsyncConnection, order: OrderRecord, tasks_per_line: int) -> Progress:
+    """How far an order is: derived from its tasks while it runs, noted with its end."""
+    if order.completed_lines is not None:
+        return Progress(order.completed_lines, order.accepted_samples or 0, order.completion_tokens or 0)
+    if order.in_progress_at is None:
+        return NOTHING
+    is_accepted = (tasks.c.order_id == order.id) & (tasks.c.state == TaskState.ACCEPTED)
+    sums = select(
+        func.count(),
+        func.coalesce(func.sum(tasks.c.sample_count), 0),
+        func.coalesce(func.sum(submissions.c.completion_tokens), 0),
+    ).join(submissions, submissions.c.id == tasks.c.submission_id)
+    accepted, samples, tokens = (await conn.execute(sums.where(is_accepted))).one()
+    if tasks_per_line == 1:
+        return Progress(int(accepted), int(samples), int(tokens))
+    complete = select(tasks.c.line_number).where(is_accepted).group_by(tasks.c.line_number)
+    complete = complete.having(func.count() == tasks_per_line)
+    lines_done = (await conn.execute(select(func.count()).select_from(complete.subquery()))).scalar_one()
     return Progress(int(lines_done), int(samples), int(tokens))
 
 

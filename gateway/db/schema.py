@@ -107,7 +107,9 @@ orders = Table(
     Column("pricing", JSON, nullable=False),  # gateway.core.pricing.Quote
     Column("price_micro", BigInteger, nullable=False),
     Column("refunded_micro", BigInteger),  # set when the order ends
-    Column("completion_tokens", BigInteger),  # verified and delivered; set when the order ends
+    Column("completed_lines", Integer),  # lines that have all their samples; set when the order ends
+    Column("accepted_samples", BigInteger),  # verified and delivered; set when the order ends
+    Column("completion_tokens", BigInteger),  # of these; set when the order ends
     Column("beacon_round", BigInteger),  # the round that will fix the randomness; null with a seed
     Column("randomness", LargeBinary),  # protocol.draw randomness bytes; null until fixed
     Column("output_file_id", ForeignKey("files.id")),

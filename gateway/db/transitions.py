@@ -19,7 +19,7 @@ _TABLES: Mapping[str, tuple[Table, Column[Any]]] = {
     states.TRANSFER.name: (schema.transfers, schema.transfers.c.id),
     states.MINER.name: (schema.miners, schema.miners.c.hotkey),
 }
-CHUNK = 500  # below the parameter limit of both databases
+CHUNK = 250  # below the parameter limit of both databases, and prepared while other requests wait
 
 
 class StateConflict(Exception):

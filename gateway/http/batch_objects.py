@@ -137,9 +137,8 @@ def batch_list(views: Sequence[BatchView], *, has_more: bool) -> ListObject[Batc
 
 
 def request_counts(view: BatchView) -> RequestCounts:
-    """How the lines of an order stand; of a failed one nothing was delivered."""
-    total = view.order.total_lines
-    completed = 0 if view.order.state == OrderState.FAILED else view.progress.completed_lines
+    """How the lines of an order stand."""
+    total, completed = view.order.total_lines, view.progress.completed_lines
     failed = total - completed if has_ended(view.order) else view.order.refused_lines
     return RequestCounts(total=total, completed=completed, failed=failed)
 
