@@ -146,7 +146,7 @@ class HfEngine:
             logits_to_keep=1,
         )
         rows_of = torch.tensor([prompts.index(job.prompt_token_ids) for job in jobs], device=ids.device)
-        cache.batch_select_indices(rows_of)
+        cache.reorder_cache(rows_of)
         return _Group([Row(job) for job in jobs], cache, mask[rows_of], output.logits[rows_of, -1])
 
     def _feed(self, group: _Group, tokens: Tensor) -> None:
@@ -171,6 +171,6 @@ class HfEngine:
             self._group = None
             return
         at = torch.tensor(going, device=group.mask.device)
-        group.cache.batch_select_indices(at)
+        group.cache.reorder_cache(at)
         group.rows = [group.rows[index] for index in going]
         group.mask, group.logits = group.mask[at], group.logits[at]
