@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequest, Unavailable, Unprocessable
 from gateway.rendering import TokenizerFiles
 from protocol.encoding import canonical_json
 from protocol.errors import HubUnavailable, ModelNotFound, ModelPrivate
-from protocol.models import ARCHITECTURES, Architecture, ModelSpec, RepositoryFile, is_repo, is_revision
+from protocol.models import ARCHITECTURES, MAIN, Architecture, ModelSpec, RepositoryFile, is_repo, is_revision
 
 log = logging.getLogger("reliquary.gateway")
 
@@ -72,6 +72,9 @@ async def pin_model(hub: ModelHub, repo: str, revision: str | None) -> PinnedMod
     except ModelPrivate as error:
         raise Unprocessable("model_private", str(error), param="model") from error
     except ModelNotFound as error:
+        if error.revision == MAIN:
+            message = f"main of {repo} could not be read; name a commit in metadata.revision"
+            raise InvalidRequest("invalid_revision", message, param="metadata.revision") from error
         raise Unprocessable("model_not_found", str(error), param="model") from error
     except HubUnavailable as error:
         log.warning("model hub unavailable", extra={"action": "pin_model", "model": repo, "reason": error.reason})

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Annotated, TypeVar
 import typer
 from pydantic import BaseModel
 
+from gateway.db.accounts import Access, allow_orders
+from gateway.db.engine import Database
 from gateway.metrics import GatewayMetrics
 from gateway.settings import GatewaySettings
 from miner.settings import MinerSettings
@@ -27,6 +30,7 @@ admin = typer.Typer(no_args_is_help=True, help="What an operator does to a gatew
 app.add_typer(admin, name="admin")
 
 SettingsModel = TypeVar("SettingsModel", bound=BaseModel)
+Result = TypeVar("Result")
 Config = Annotated[Path | None, typer.Option(help="TOML file; the environment goes over it.")]
 ReadyFile = Annotated[Path | None, typer.Option(help="Made once the role can do its work.")]
 Parent = Annotated[int | None, typer.Option("--end-with-parent", help="End when this process does.", hidden=True)]
@@ -138,26 +142,52 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return [error for errors in nested for error in errors]
 
 
-@admin.command("create-account")
-def create_account(
-    name: str, config: Config = None, credit_usd: Annotated[float, typer.Option(min=0, max=1e9)] = 0.0
-) -> None:
-    """Open an account with credit and print its API key: the only time it can be seen."""
+AccountWork = Callable[[Database], Awaitable[Result]]
+
+
+def _with_database(config: Path | None, work: AccountWork[Result]) -> Result:
+    """What an operator's work on the gateway's database comes to."""
     from neurons.gateway import open_database  # noqa: PLC0415 - as above
-    from neurons.localnet import open_account  # noqa: PLC0415 - as above
 
     settings = _read(GatewaySettings, config, "gateway")
 
-    async def work() -> tuple[str, str]:
+    async def run() -> Result:
         database = open_database(settings, GatewayMetrics())
         try:
             await database.migrate()
-            return await open_account(database, name, round(credit_usd * USD_MICRO))
+            return await work(database)
         finally:
             await database.close()
 
-    account_id, api_key = asyncio.run(work())
+    return asyncio.run(run())
+
+
+@admin.command("create-account")
+def create_account(
+    name: str,
+    config: Config = None,
+    credit_usd: Annotated[float, typer.Option(min=0, max=1e9)] = 0.0,
+    without_orders: Annotated[bool, typer.Option("--without-orders", help="It may order only once allowed.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Open an account with credit and print its API key: the only time it can be seen."""
+    from neurons.localnet import open_account  # noqa: PLC0415 - as above
+
+    access = Access.NONE if without_orders else Access.ORDERS
+    credit_micro = round(credit_usd * USD_MICRO)
+    account_id, api_key = _with_database(config, lambda database: open_account(database, name, credit_micro, access))
     sys.stdout.write(json.dumps({"account_id": account_id, "api_key": api_key}) + "\n")
+
+
+@admin.command("allow-orders")
+def permit_orders(account_id: str, config: Config = None) -> None:
+    """Let an account order from now on."""
+
+    async def work(database: Database) -> bool:
+        async with database.transaction() as conn:
+            return await allow_orders(conn, account_id, int(time.time()))
+
+    if not _with_database(config, work):
+        raise _fail(f"there is no account {account_id}")
 
 
 @admin.command("create-hotkey")

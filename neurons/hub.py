@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from protocol.errors import HubError, HubUnavailable, ModelNotFound, ModelPrivate
-from protocol.models import RepositoryFile, is_repo, is_revision
+from protocol.models import MAIN, RepositoryFile, is_repo, is_revision
 
 MAX_CONFIGURATION_BYTES = 64 * 1024 * 1024
 SNAPSHOT_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
@@ -32,13 +32,13 @@ class LocalHub:
         """The commit that main names.
 
         Raises:
-            ModelNotFound: no such repository.
+            ModelNotFound: no such repository, or (then it names the revision) no main in it.
         """
         _require_names(repo)
         try:
-            commit = (self._root / repo / "refs" / "main").read_text(encoding="ascii").strip()
+            commit = (self._root / repo / "refs" / MAIN).read_text(encoding="ascii").strip()
         except OSError:
-            raise ModelNotFound(repo) from None
+            raise ModelNotFound(repo, MAIN if (self._root / repo).is_dir() else None) from None
         _require_names(repo, commit)
         return commit
 
@@ -99,7 +99,7 @@ class HuggingFaceHub:
     async def resolve_main(self, repo: str) -> str:
         """The commit that main names; HubError's kinds otherwise."""
         _require_names(repo)
-        info = await self._call(repo, None, lambda: self._info(repo, None, files=False))
+        info = await self._call(repo, MAIN, lambda: self._info(repo, MAIN, files=False))
         return str(info.sha)
 
     async def list_files(self, repo: str, revision: str) -> tuple[RepositoryFile, ...]:
@@ -127,13 +127,13 @@ class HuggingFaceHub:
         options = {"revision": revision, "cache_dir": self._cache, "allow_patterns": SNAPSHOT_PATTERNS}
         return Path(await self._call(repo, revision, lambda: fetch(repo, **options)))
 
-    def _info(self, repo: str, revision: str | None, *, files: bool) -> Any:
+    def _info(self, repo: str, revision: str, *, files: bool) -> Any:
         info = self._api.model_info(repo, revision=revision, files_metadata=files, timeout=self._timeout_seconds)
         if info.private or info.gated:
             raise ModelPrivate(repo)
         return info
 
-    async def _call(self, repo: str, revision: str | None, work: Callable[[], Result]) -> Result:
+    async def _call(self, repo: str, revision: str, work: Callable[[], Result]) -> Result:
         """Run a blocking call in a thread and give its errors our names."""
         import httpx2  # noqa: PLC0415 - the HTTP library that huggingface_hub 2 raises the errors of
         from huggingface_hub import errors  # noqa: PLC0415 - as in __init__
@@ -144,7 +144,9 @@ class HuggingFaceHub:
             raise
         except errors.GatedRepoError as error:
             raise ModelPrivate(repo) from error
-        except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
+        except errors.RepositoryNotFoundError as error:
+            raise ModelNotFound(repo) from error
+        except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
             raise ModelNotFound(repo, revision) from error
         except (httpx2.HTTPError, OSError) as error:
             raise HubUnavailable(f"{type(error).__name__}: {error}"[:300]) from error

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.db.accounts import ORDERS_WRITE, allow_orders, create_account, create_api_key
+from gateway.db.accounts import ORDERS_WRITE, Access, allow_orders, create_account, create_api_key
 from gateway.db.engine import Database
 from gateway.db.ledger import deposit
 from neurons.chain import Hotkey, create_hotkey, load_signer
@@ -196,12 +196,15 @@ def _known_key(path: Path) -> str | None:
     return str(json.loads(path.read_text(encoding="utf-8"))["api_key"]) if path.exists() else None
 
 
-async def open_account(database: Database, name: str, credit_micro: int) -> tuple[str, str]:
+async def open_account(
+    database: Database, name: str, credit_micro: int, access: Access = Access.ORDERS
+) -> tuple[str, str]:
     """A new account with credit, in one transaction: its id and its API key."""
     now = int(time.time())
     async with database.transaction() as conn:
         account_id = await create_account(conn, name, now)
-        await allow_orders(conn, account_id, now)
+        if access is Access.ORDERS:
+            await allow_orders(conn, account_id, now)
         await deposit(conn, account_id, credit_micro, now)
         return account_id, await create_api_key(conn, account_id, [ORDERS_WRITE], now)
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+MAIN = "main"
+"""The branch whose commit is taken where none is named."""
 REPO_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$"
 REVISION_PATTERN = r"^[0-9a-f]{40}$"
 

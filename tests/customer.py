@@ -40,7 +40,7 @@ from protocol.messages import (
     SampleEvidence,
     Submission,
 )
-from protocol.models import ModelRef, RepositoryFile
+from protocol.models import MAIN, ModelRef, RepositoryFile
 from protocol.verdict import Calibration
 
 MODELS = Path(__file__).parent / "models"
@@ -65,7 +65,8 @@ class FolderHub:
         self.private: set[str] = set()
 
     async def resolve_main(self, repo: str) -> str:
-        return self._existing(repo, self._root / repo / "refs" / "main").read_text().strip()
+        self._existing(repo, self._root / repo)
+        return self._existing(repo, self._root / repo / "refs" / MAIN, MAIN).read_text().strip()
 
     async def list_files(self, repo: str, revision: str) -> tuple[RepositoryFile, ...]:
         snapshot = self._existing(repo, self._root / repo / "snapshots" / revision)
@@ -74,13 +75,13 @@ class FolderHub:
     async def read_file(self, repo: str, revision: str, name: str) -> bytes:
         return self._existing(repo, self._root / repo / "snapshots" / revision / name).read_bytes()
 
-    def _existing(self, repo: str, path: Path) -> Path:
+    def _existing(self, repo: str, path: Path, revision: str | None = None) -> Path:
         if self.is_down:
             raise HubUnavailable("down")
         if repo in self.private:
             raise ModelPrivate(repo)
         if not path.exists():
-            raise ModelNotFound(repo)
+            raise ModelNotFound(repo, revision)
         return path
 
 

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,6 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.db.schema import accounts, api_keys
 
 ORDERS_WRITE = "orders:write"
+
+
+class Access(StrEnum):
+    """What a new account may do."""
+
+    NONE = "none"
+    ORDERS = "orders"
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,14 @@ async def test_a_batch_needs_a_model_by_name(world: World) -> None:
         assert (error.status_code, error.code) == (400, "invalid_model")
 
 
+@row("Error codes", "400 invalid_revision")
+async def test_a_repository_whose_main_cannot_be_read_needs_a_commit(world: World, snapshot: Path) -> None:
+    (snapshot.parents[1] / "refs" / "main").unlink()
+    error = await refusal(world)
+    assert (error.status_code, error.code, error.param) == (400, "invalid_revision", "metadata.revision")
+    assert (await place(world, metadata={"revision": REVISION})).status == "validating"
+
+
 @row("Error codes", "422 model_not_found")
 @row("Error codes", "422 model_private")
 async def test_a_model_that_is_not_there_or_not_public_is_refused(world: World) -> None:

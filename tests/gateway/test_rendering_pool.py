@@ -185,6 +185,17 @@ async def test_slow_lines_get_less_and_less_time_and_honest_lines_among_them_ren
     assert 3 <= sum("0.5 s" in reason for reason in reasons) <= 5
 
 
+async def test_a_line_that_takes_too_long_to_parse_is_refused_like_any_other(tokenizer: TokenizerFiles) -> None:
+    pool = RenderPool(workers=1, line_seconds=0.05)
+    good = RawLine(2, json.dumps({"custom_id": "q", "method": "POST", "url": "/v1/completions", "body": {}}).encode())
+    hostile = RawLine(1, b"[" + b'{"a":0},' * 900_000 + b"0]")
+    first, second = await pool.parse([hostile, good], pool.patience())
+    assert (code_of(first), code_of(second)) == ("invalid_json", "invalid_prompt")
+    assert isinstance(first, LineRefusal)
+    assert "longer than 0.05 s" in first.message
+    await pool.close()
+
+
 async def test_a_file_that_has_used_up_its_time_is_given_up(tokenizer: TokenizerFiles) -> None:
     pool = RenderPool(workers=1, line_seconds=0.2, file_seconds=0.6)
     outcomes = await read(pool, with_template(tokenizer, ENDLESS), chats("x") * 200)

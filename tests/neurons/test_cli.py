@@ -2,8 +2,10 @@
 
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,23 @@ def test_an_operator_opens_an_account_with_credit(tmp_path: Path) -> None:
     made = json.loads(printed)
     assert made["api_key"].startswith("rk-")
     assert made["account_id"]
+
+
+def test_an_account_made_without_orders_is_allowed_them_later(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'database_url = "sqlite+aiosqlite:///{tmp_path}/gateway.db"\nblob_url = "{tmp_path}/blobs"\n')
+    status, printed, _ = run("admin", "create-account", "me", "--without-orders", "--config", str(config))
+    assert status == 0
+    account_id = json.loads(printed)["account_id"]
+
+    def allowed_at() -> int | None:
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as conn:
+            return conn.execute("SELECT orders_allowed_at FROM accounts WHERE id = ?", [account_id]).fetchone()[0]
+
+    assert allowed_at() is None
+    assert run("admin", "allow-orders", account_id, "--config", str(config))[0] == 0
+    assert allowed_at() is not None
+    assert run("admin", "allow-orders", "nobody", "--config", str(config))[0] == UNUSABLE
 
 
 def test_a_hotkey_file_is_made_once(tmp_path: Path) -> None:
