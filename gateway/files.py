@@ -1,15 +1,18 @@
 """Files of an account: storing what is uploaded, reading it back, deleting it."""
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core.identifiers import can_be_id
 from gateway.db.blobs import StoredBlob
-from gateway.db.files import FileRecord, Page, find_file, insert_file, list_files, mark_deleted
+from gateway.db.files import FileRecord, Page, find_file, insert_file, list_files, mark_deleted, mark_expired
 from gateway.db.uploads import UploadRecord, end_upload, insert_upload, is_receiving
-from gateway.errors import Conflict, NotFound, TooLarge, retry_after
+from gateway.errors import Conflict, NotFound, TooLarge, Unavailable, retry_after
 from gateway.services import Services
+
+log = logging.getLogger("reliquary.gateway")
 
 BATCH_PURPOSE = "batch"
 OUTPUT_PURPOSE = "batch_output"
@@ -128,24 +131,40 @@ def is_expired(record: FileRecord, now: int) -> bool:
     return record.expires_at is not None and record.expires_at <= now
 
 
-async def get_files(services: Services, account_id: str, page: Page) -> tuple[Sequence[FileRecord], bool]:
-    """A page of the account's files, and whether there are more after it.
+async def get_files(services: Services, account_id: str, page: Page, now: int) -> tuple[Sequence[FileRecord], bool]:
+    """A page of the account's files that have not expired, and whether there are more after it.
 
     Raises:
         UnknownCursor: when page.after is no file of the account.
     """
     async with services.database.snapshot() as connection:
-        records = await list_files(connection, account_id, replace(page, limit=page.limit + 1))
+        records = await list_files(connection, account_id, replace(page, limit=page.limit + 1), now)
     return records[: page.limit], len(records) > page.limit
 
 
 async def delete_file(services: Services, account_id: str, file_id: str, now: int) -> None:
     """Delete a file of the account; a batch that was created from it is unaffected.
 
+    From the first step on the file has expired: nobody sees it any more; what this does not finish, the sweeper does.
+
     Raises:
-        NotFound: as get_file.
+        NotFound, Conflict: as get_file.
     """
     record = await get_file(services, account_id, file_id, now)
     async with services.database.transaction() as connection:
-        await mark_deleted(connection, account_id, record.id, now)
+        await mark_expired(connection, record.id, now)
+    try:
+        await drop_file(services, record, now)
+    except Unavailable:
+        log.warning("a deleted file's bytes stay for now", extra={"action": "delete_file", "file_id": file_id})
+
+
+async def drop_file(services: Services, record: FileRecord, now: int) -> None:
+    """Drop an expired file: the bytes first, so that dying in between forgets none.
+
+    Raises:
+        Unavailable: the file store refuses.
+    """
     await services.blobs.delete(record.blob_key)
+    async with services.database.transaction() as connection:
+        await mark_deleted(connection, record.account_id, record.id, now)

@@ -130,6 +130,9 @@ async def place_batch(services: Services, account_id: str, prepared: PreparedBat
         await services.blobs.delete(order.prompts_blob_key)
         message = f"the price is {usd(order.price_micro)} USD and {usd(error.available_micro)} USD are available"
         raise PaymentRequired("insufficient_balance", message) from error
+    except DatabaseBusy:  # nothing was written
+        await services.blobs.delete(order.prompts_blob_key)
+        raise
     except (LimitReached, IntegrityError):
         await services.blobs.delete(order.prompts_blob_key)
         winner = await _earlier_batch(services, account_id, prepared.request)

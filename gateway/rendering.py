@@ -22,6 +22,7 @@ SLOW_ITEMS = 3
 LOST_PROCESSES = 3
 HASTE = 50
 FILE_SECONDS = 600.0
+NAMING_SECONDS = 60.0
 NOT_TRIED = "not tried: other lines of the file took too long"
 
 
@@ -119,6 +120,9 @@ class _Errand:
         return Job(self.action, name, files, self.model, item_seconds, chunk_seconds, grace_seconds)
 
 
+_PARSE = _Errand("parse", None, None)
+
+
 def _template_error(message: str) -> Answer:
     return {"code": "template_error", "message": message}
 
@@ -165,7 +169,7 @@ class RenderPool:
             Unavailable: batch_unavailable when no process could be started.
         """
         items = await asyncio.to_thread(_items, lines)
-        answers = await self._answers(_Errand("parse", None, None), items, patience)
+        answers = await self._answers(_PARSE, items, patience)
         return [_outcome(line, answer) for line, answer in zip(lines, answers, strict=True)]
 
     async def read(
@@ -179,7 +183,15 @@ class RenderPool:
         """
         items = await asyncio.to_thread(_items, lines)  # a call's lines may be many megabytes
         answers = await self._answers(_Errand("read", tokenizer, repo), items, patience)
+        await self._name(items, answers)
         return [_outcome(line, answer) for line, answer in zip(lines, answers, strict=True)]
+
+    async def _name(self, items: Sequence[bytes], answers: list[Answer]) -> None:
+        """Give the lines that cost a process, or were not tried for it, the custom_id that parsing alone finds."""
+        unnamed = [at for at, answer in enumerate(answers) if "custom_id" not in answer]
+        found = await self._answers(_PARSE, [items[at] for at in unnamed], Patience(NAMING_SECONDS))
+        for at, answer in zip(unnamed, found, strict=True):
+            answers[at] = {**answers[at], "custom_id": answer.get("custom_id")}
 
     async def decode(self, tokenizer: TokenizerFiles, sequences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sequence: one decode of the whole, special tokens left out.

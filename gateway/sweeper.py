@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.audits import time_out
 from gateway.core.states import ORDER, TASK, AuditState, OrderState, TaskState
 from gateway.db import schema
-from gateway.db.files import expired_files, mark_deleted
+from gateway.db.files import expired_files
 from gateway.db.miners import reinstate_due
 from gateway.db.orders import OrderRecord, lock_order, orders_in_state
 from gateway.db.quotes import forget_quotes
@@ -19,7 +19,7 @@ from gateway.db.transitions import transition, transition_many
 from gateway.db.uploads import broken_off
 from gateway.ending import end_early
 from gateway.export import export_order
-from gateway.files import abandon_upload
+from gateway.files import abandon_upload, drop_file
 from gateway.orders import QUOTA_SECONDS
 from gateway.services import Services
 from protocol.beacon import published_at, verify_pulse
@@ -93,16 +93,11 @@ async def reinstate_miners(services: Services, now: int) -> None:
 
 
 async def delete_expired_files(services: Services, now: int) -> None:
-    """Delete files whose time has passed: the bytes first, so that dying in between forgets none.
-
-    Nobody is handed bytes that are going, because an expired file is not served.
-    """
+    """Delete files whose time has passed; an expired file is not served, so nobody is handed bytes that are going."""
     async with services.database.snapshot() as conn:
         due = await expired_files(conn, now, BATCH)
     for record in due:
-        await services.blobs.delete(record.blob_key)
-        async with services.database.transaction() as conn:
-            await mark_deleted(conn, record.account_id, record.id, now)
+        await drop_file(services, record, now)
 
 
 async def drop_broken_uploads(services: Services, now: int) -> None:

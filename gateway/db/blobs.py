@@ -31,7 +31,11 @@ def _named_failures() -> Iterator[None]:
     except FileNotFoundError:
         raise
     except BaseError as error:
-        raise Unavailable("batch_unavailable", "the file store does not answer; retry shortly") from error
+        raise _unavailable() from error
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("batch_unavailable", "the file store does not answer; retry shortly")
 
 
 class Blobs:
@@ -75,7 +79,10 @@ class Blobs:
         if length == 0:
             return b""
         with _named_failures():
-            return bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+            data = bytes(await obstore.get_range_async(self._store, key, start=start, length=length))
+        if len(data) != length:  # a store may clip what lies beyond a blob's end
+            raise _unavailable()
+        return data
 
     async def get_ranges(self, key: str, starts: list[int], lengths: list[int]) -> list[bytes]:
         """Several ranges of one blob, near ones fetched together."""

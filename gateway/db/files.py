@@ -9,7 +9,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.db.paging import Page, fetch_page
 from gateway.db.schema import files
 
-__all__ = ["FileRecord", "Page", "expired_files", "find_file", "insert_file", "list_files", "mark_deleted"]
+__all__ = [
+    "FileRecord",
+    "Page",
+    "expired_files",
+    "find_file",
+    "insert_file",
+    "list_files",
+    "mark_deleted",
+    "mark_expired",
+]
 
 
 @dataclass(frozen=True)
@@ -40,16 +49,22 @@ async def find_file(conn: AsyncConnection, account_id: str, file_id: str) -> Fil
     return None if row is None else FileRecord(**row)
 
 
-async def list_files(conn: AsyncConnection, account_id: str, page: Page) -> Sequence[FileRecord]:
-    """A page of the account's files that are not deleted.
+async def list_files(conn: AsyncConnection, account_id: str, page: Page, now: int) -> Sequence[FileRecord]:
+    """A page of the account's files that are not deleted and have not expired.
 
     Raises:
         UnknownCursor: when page.after is no file of the account.
     """
-    query = select(files).where(files.c.deleted_at.is_(None))
+    is_fresh = files.c.expires_at.is_(None) | (files.c.expires_at > now)
+    query = select(files).where(files.c.deleted_at.is_(None), is_fresh)
     if page.purpose is not None:
         query = query.where(files.c.purpose == page.purpose)
     return [FileRecord(**row) for row in await fetch_page(conn, files, account_id, page, query)]
+
+
+async def mark_expired(conn: AsyncConnection, file_id: str, now: int) -> None:
+    """End a file's time."""
+    await conn.execute(update(files).where(files.c.id == file_id).values(expires_at=now))
 
 
 async def mark_deleted(conn: AsyncConnection, account_id: str, file_id: str, now: int) -> None:

@@ -193,7 +193,8 @@ async def _text(part: Part) -> str:
 async def list_files(request: web.Request, query: FilesQuery) -> ListObject[FileObject]:
     """List files, the most recent first."""
     try:
-        records, has_more = await files.get_files(services_of(request), account_of(request), query.page())
+        page, now = query.page(), now_of(request)
+        records, has_more = await files.get_files(services_of(request), account_of(request), page, now)
     except UnknownCursor as error:
         raise unknown_cursor(query.after) from error
     first, last = (records[0].id, records[-1].id) if records else (None, None)
@@ -228,8 +229,11 @@ async def get_content(request: web.Request, headers: ContentHeaders) -> web.Stre
     response.headers["Accept-Ranges"] = "bytes"
     if wanted is not None:
         response.headers["Content-Range"] = wanted.content_range
+    chunks = services_of(request).blobs.stream(record.blob_key, start, length)
+    first = await anext(chunks, b"")  # a store that refuses can still be an answer of its own
     await response.prepare(request)
-    async for chunk in services_of(request).blobs.stream(record.blob_key, start, length):
+    await response.write(first)
+    async for chunk in chunks:
         await response.write(chunk)
     await response.write_eof()
     return response

@@ -300,13 +300,40 @@ async def test_health_and_metrics_need_no_key(world: World) -> None:
 
 
 async def test_a_download_that_breaks_never_ends_in_something_else(sqlite_world: World, tmp_path: Path) -> None:
-    async with sqlite_world.client() as client:
-        made = await client.files.create(file=CONTENT, purpose="batch")
-    (tmp_path / "blobs" / "files" / made.id).write_bytes(b"")
+    async with sqlite_world.client(max_retries=0) as client:
+        made = await client.files.create(file=b"x" * 3_000_000, purpose="batch")
+        stored = tmp_path / "blobs" / "files" / made.id
+        stored.write_bytes(b"x" * 2_000_000)
     async with sqlite_world.session() as http:
         with pytest.raises(ClientPayloadError):
             async with http.get(f"/api/openai/v1/files/{made.id}/content") as answer:
                 await answer.read()
+
+
+@row("Error codes", "503 batch_unavailable")
+async def test_a_file_whose_bytes_cannot_be_read_is_a_503(sqlite_world: World, tmp_path: Path) -> None:
+    async with sqlite_world.client(max_retries=0) as client:
+        made = await client.files.create(file=b"x" * 1000, purpose="batch")
+        (tmp_path / "blobs" / "files" / made.id).write_bytes(b"x")
+        with pytest.raises(openai.InternalServerError) as refused:
+            await client.files.content(made.id)
+    assert (refused.value.status_code, refused.value.code) == (503, "batch_unavailable")
+
+
+async def test_a_file_is_deleted_also_while_its_bytes_cannot_be(world: World, tmp_path: Path) -> None:
+    blobs = tmp_path / "blobs"
+    async with world.client(max_retries=0) as client:
+        made = await client.files.create(file=CONTENT, purpose="batch")
+        (blobs / "files").rename(blobs / "away")
+        (blobs / "files").write_text("a file where a folder should be")
+        assert (await client.files.delete(made.id)).deleted
+        assert (await client.files.list()).data == []
+        with pytest.raises(openai.NotFoundError):
+            await client.files.retrieve(made.id)
+        (blobs / "files").unlink()
+        (blobs / "away").rename(blobs / "files")
+        await world.sweep()
+    assert list((blobs / "files").iterdir()) == []
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing_and_is_no_fault_of_ours(

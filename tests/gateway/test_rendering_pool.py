@@ -173,7 +173,7 @@ async def test_code_that_no_alarm_interrupts_is_killed_and_the_other_lines_survi
 ) -> None:
     outcomes = await read(impatient_pool, with_template(tokenizer, only_bad(DEAF)), chats("good", "bad", "good"))
     assert [code_of(outcome) for outcome in outcomes] == [None, "template_error", None]
-    assert outcomes[1] == LineRefusal(2, None, "template_error", "the line could not be stopped in time")
+    assert outcomes[1] == LineRefusal(2, "q2", "template_error", "the line could not be stopped in time")
 
 
 async def test_slow_lines_get_less_and_less_time_and_honest_lines_among_them_render(

@@ -101,6 +101,10 @@ def test_weights_that_are_missing_are_never_made_up(snapshot: Path) -> None:
 def test_the_engine_draws_in_a_batch_what_the_model_alone_says(original: PreTrainedModel, snapshot: Path) -> None:
     jobs = [job(number) for number in range(6)]
     jobs += [job(10 + number, prompt_token_ids=jobs[0].prompt_token_ids) for number in range(2)]
+    # Longer than the 64 positions that linear attention takes in one step, so that padding shifts them.
+    jobs += [
+        job(20 + number, prompt_token_ids=tuple(10 + at % 80 for at in range(75 + 80 * number))) for number in (0, 1)
+    ]
     drawn = run_all(HfEngine(load_model(snapshot, "cpu"), SPEC.ref, 16), jobs)
     for each in jobs:
         ids = list(drawn[each.job_id])
