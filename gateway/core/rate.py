@@ -22,6 +22,10 @@ class TokenBuckets:
         self._buckets: dict[str, _Bucket] = {}
         self._forget_at = 0.0
 
+    def __len__(self) -> int:
+        """Buckets that are kept."""
+        return len(self._buckets)
+
     def take(self, key: str, now: float) -> int:
         """Take one token; 0, or the seconds after which there is one again.
 
