@@ -76,8 +76,7 @@ async def create_batch(
         return earlier
     try:
         quote_id = await _ask_for_quote(services, account_id, clock())
-        prepared = await _prepare(services, account_id, request, quote_id, clock)
-        return await place_batch(services, account_id, prepared, clock())
+        return await _quote_and_place(services, account_id, request, quote_id, clock)
     except DatabaseBusy as error:
         raise Conflict("order_refused", "the order could not be placed; retry", retry=error.retry) from error
 
@@ -96,12 +95,13 @@ async def _ask_for_quote(services: Services, account_id: str, now: int) -> str:
         return await insert_quote_request(connection, account_id, now)
 
 
-async def _prepare(
+async def _quote_and_place(
     services: Services, account_id: str, request: BatchRequest, quote_id: str, clock: Callable[[], int]
-) -> PreparedBatch:
-    """prepare_batch; what failed for no fault of the customer's does not count against the quota."""
+) -> BatchView:
+    """prepare_batch and place_batch; what failed for no fault of the customer's does not count against the quota."""
     try:
-        return await prepare_batch(services, account_id, request, clock())
+        prepared = await prepare_batch(services, account_id, request, clock())
+        return await place_batch(services, account_id, prepared, clock())
     except Unavailable:
         async with services.database.transaction() as connection:
             await delete_quote_request(connection, quote_id)

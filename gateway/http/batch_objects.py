@@ -129,11 +129,15 @@ def batch_object(view: BatchView) -> BatchObject:
     )
 
 
-def batch_list(views: Sequence[BatchView], *, has_more: bool) -> ListObject[BatchObject]:
+class BatchList(ListObject[BatchObject]):
+    """A page of batches."""
+
+
+def batch_list(views: Sequence[BatchView], *, has_more: bool) -> BatchList:
     """A page of batches."""
     data = [batch_object(view) for view in views]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
-    return ListObject[BatchObject](data=data, first_id=first, last_id=last, has_more=has_more)
+    return BatchList(data=data, first_id=first, last_id=last, has_more=has_more)
 
 
 def request_counts(view: BatchView) -> RequestCounts:

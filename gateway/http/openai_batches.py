@@ -7,9 +7,9 @@ from gateway.db.paging import Page, UnknownCursor
 from gateway.errors import NotFound
 from gateway.http.auth import require_orders_allowed
 from gateway.http.batch_body import BatchBody, BatchHeaders, batch_request
-from gateway.http.batch_objects import BatchObject, batch_list, batch_object
+from gateway.http.batch_objects import BatchList, BatchObject, batch_list, batch_object
 from gateway.http.keys import CLOCK, IN_FLIGHT, account_of, now_of, services_of
-from gateway.http.listing import BatchesQuery, ListObject, unknown_cursor
+from gateway.http.listing import BatchesQuery, unknown_cursor
 from gateway.intake import BatchRequest
 from gateway.orders import BATCH_PREFIX
 
@@ -31,7 +31,7 @@ async def _create(request: web.Request, asked: BatchRequest) -> BatchObject:
     return batch_object(await orders.create_batch(services_of(request), account_of(request), asked, request.app[CLOCK]))
 
 
-async def list_batches(request: web.Request, query: BatchesQuery) -> ListObject[BatchObject]:
+async def list_batches(request: web.Request, query: BatchesQuery) -> BatchList:
     """List batches, newest first."""
     after = query.after
     if after is not None and not after.startswith(BATCH_PREFIX):

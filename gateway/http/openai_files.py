@@ -44,6 +44,10 @@ class FileObject(BaseModel):
     expires_at: int | None
 
 
+class FileList(ListObject[FileObject]):
+    """A page of files."""
+
+
 class DeletedFile(BaseModel):
     """What is left of a file."""
 
@@ -190,7 +194,7 @@ async def _text(part: Part) -> str:
         raise malformed(f"the field {part.names.field} is not UTF-8 text") from error
 
 
-async def list_files(request: web.Request, query: FilesQuery) -> ListObject[FileObject]:
+async def list_files(request: web.Request, query: FilesQuery) -> FileList:
     """List files, the most recent first."""
     try:
         page, now = query.page(), now_of(request)
@@ -199,7 +203,7 @@ async def list_files(request: web.Request, query: FilesQuery) -> ListObject[File
         raise unknown_cursor(query.after) from error
     first, last = (records[0].id, records[-1].id) if records else (None, None)
     data = [file_object(record) for record in records]
-    return ListObject[FileObject](data=data, first_id=first, last_id=last, has_more=has_more)
+    return FileList(data=data, first_id=first, last_id=last, has_more=has_more)
 
 
 async def get_file(request: web.Request) -> FileObject:

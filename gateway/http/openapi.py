@@ -84,11 +84,12 @@ def document(routes: Sequence[Route]) -> Json:
 
 def _schemas(routes: Iterable[Route]) -> tuple[Mapping[type[BaseModel], Json], Json]:
     """A reference for each model that a route reads or answers, and the schemas referred to."""
-    inputs: dict[Any, None] = {}
+    inputs: dict[Any, None] = {}  # what is no JSON body stands in its operation
     outputs: dict[Any, None] = {ErrorBody: None}
     for route in routes:
         contract = route.contract
-        inputs |= {each: None for each in (contract.query, contract.headers, contract.body, route.form) if each}
+        if contract.body is not None:
+            inputs[contract.body] = None
         if contract.answer is not None:
             outputs[contract.answer] = None
     wanted = [(model, "validation") for model in inputs] + [(model, "serialization") for model in outputs]
