@@ -1,5 +1,6 @@
 """Which models can be ordered: one test for each row about that."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -201,3 +202,41 @@ async def test_a_batch_never_moves_to_a_newer_commit(world: World, snapshot: Pat
     assert (await place(world)).to_dict()["reliquary_revision"] == "f" * 40
     error = await refusal(world, metadata={"revision": "main"})
     assert (error.status_code, error.code) == (400, "invalid_revision")
+
+
+@row("Line: fields of body", "tools")
+async def test_a_model_whose_template_takes_no_tools_refuses_them(world: World, snapshot: Path) -> None:
+    (snapshot / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    made = await place(world, chat_line("plain"), chat_line("tools", tools=tools), chat_line("none", tools=[]))
+    await world.finish(five_tokens)
+    async with world.client() as client:
+        ended = await client.batches.retrieve(made.id)
+        (error,) = (await client.files.content(str(ended.error_file_id))).text.splitlines()
+    assert (json.loads(error)["custom_id"], json.loads(error)["error"]["code"]) == ("tools", "tools_unavailable")
+
+
+@row("Decided: lines", "chat_template_kwargs")
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ raise_exception('only users may speak') }}",
+    ],
+    ids=["endless", "huge", "attributes", "its own refusal"],
+)
+async def test_a_hostile_template_ends_in_template_error_and_harms_nothing_else(
+    world: World, snapshot: Path, template: str
+) -> None:
+    good = (snapshot / "chat_template.jinja").read_text()
+    (snapshot / "chat_template.jinja").write_text(template)
+    hostile = asyncio.create_task(refusal(world))
+    async with world.client() as client:
+        assert (await client.batches.list()).data == []
+    error = await hostile
+    assert (error.status_code, error.code) == (422, "invalid_batch_file")
+    assert "template_error" in error.message
+    (snapshot / "chat_template.jinja").write_text(good)
+    assert (await place(world)).status == "validating"
