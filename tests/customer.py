@@ -117,17 +117,13 @@ def calibration() -> Calibration:
 
 @dataclass
 class World:
-    """A running gateway, its clock and the key of one account with money.
-
-    While it is idle, miners that work by themselves (see served.py) leave orders alone.
-    """
+    """A running gateway, its clock and the key of one account with money."""
 
     services: Services
     url: str
     api_key: str
     account_id: str
     now: int = START
-    is_idle: bool = False
 
     @property
     def openai_url(self) -> str:

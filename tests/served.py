@@ -28,7 +28,10 @@ class Served:
 
 @contextmanager
 def served(folder: Path, **settings: Any) -> Iterator[Served]:
-    """A gateway that answers until the block ends; its miners work whenever there is something to do."""
+    """A gateway that answers until the block ends; its miners work whenever there is something to do.
+
+    Its clock stands still, so an order without a seed waits for its beacon round and is left alone.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -58,6 +61,5 @@ async def _working_world(folder: Path, settings: dict[str, Any]) -> AsyncIterato
 
 async def _work(world: World) -> None:
     while True:
-        if not world.is_idle:
-            await world.finish(five_tokens)
+        await world.finish(five_tokens)
         await asyncio.sleep(0.05)

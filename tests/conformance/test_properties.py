@@ -114,9 +114,9 @@ def test_any_metadata_is_echoed_exactly_or_refused(gateway: Served, metadata: An
 
 
 def a_file(gateway: Served) -> str:
-    """The id of a file with one good line."""
+    """The id of a file with one good line, on which nobody works before its beacon round: it makes no files."""
     form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
-    form += b'Content-Disposition: form-data; name="file"\r\n\r\n' + jsonl(chat_line("q")) + b"\r\n--x--\r\n"
+    form += b'Content-Disposition: form-data; name="file"\r\n\r\n' + jsonl(chat_line("q", seed=None)) + b"\r\n--x--\r\n"
     return str(ask(gateway, "POST", FILES, form, "multipart/form-data; boundary=x")[1]["id"])
 
 

@@ -10,13 +10,15 @@ import pytest
 from customer import REVISION, chat_line, jsonl
 from dropping_proxy import dropping_proxy
 from invariants import violations
-from ordering import ENDED, GOOD, client_of, order, upload
+from ordering import ENDED, client_of, order, upload
 from served import Served, served
 from specification import row
 
 MANY = 250
 CREATE = b"POST /api/openai/v1/batches "
 KEY = {"Idempotency-Key": "python-lost-answer-0001"}
+WAITING = jsonl(chat_line("q1", seed=None))
+"""No miner touches it before its beacon round, which does not come."""
 CONTENT = jsonl(chat_line("q1"), chat_line("q2", "Name the capital of France in one word."), {"custom_id": "q3"})
 
 
@@ -46,8 +48,7 @@ def test_the_synchronous_client_walks_through_everything(open_gateway: Served, t
         assert client.files.content(str(batch.output_file_id)).text == path.read_text()
         errors = [json.loads(line) for line in client.files.content(str(batch.error_file_id)).text.splitlines()]
         assert [(line["line"], line["error"]["code"]) for line in errors] == [(3, "invalid_line")]
-        open_gateway.world.is_idle = True
-        doomed = order(client, CONTENT)
+        doomed = order(client, WAITING)
         assert client.batches.cancel(doomed.id).status == "cancelled"
         with pytest.raises(openai.ConflictError):
             client.batches.cancel(doomed.id)
@@ -57,9 +58,8 @@ def test_the_synchronous_client_walks_through_everything(open_gateway: Served, t
 @row("Clients", "Python")
 @row("Cases: call sequences", "the first answer to POST /batches is lost")
 def test_the_client_retries_a_lost_answer_and_there_is_one_batch_and_one_hold(open_gateway: Served) -> None:
-    open_gateway.world.is_idle = True
     with dropping_proxy(open_gateway.world.url, CREATE) as proxy, client_of(open_gateway) as direct:
-        file_id = upload(direct, jsonl(GOOD))
+        file_id = upload(direct, WAITING)
         through = openai.OpenAI(base_url=f"{proxy.url}/api/openai/v1", api_key=open_gateway.world.api_key)
         settings = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         made = through.batches.create(**settings, extra_headers=KEY)
@@ -74,11 +74,9 @@ def test_the_client_retries_a_lost_answer_and_there_is_one_batch_and_one_hold(op
 @row("Clients", "Python")
 @row("Cases: call sequences", "iterate both lists over 250 items")
 def test_the_asynchronous_client_lists_250_of_each_to_the_end(open_gateway: Served) -> None:
-    open_gateway.world.is_idle = True
-
     async def work() -> None:
         async with open_gateway.world.client() as client:
-            file = await client.files.create(file=("b.jsonl", jsonl(GOOD)), purpose="batch")
+            file = await client.files.create(file=("b.jsonl", WAITING), purpose="batch")
             for _ in range(MANY - 1):
                 await client.files.create(file=("b.jsonl", b"{}"), purpose="batch")
             made = []

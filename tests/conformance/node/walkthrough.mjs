@@ -14,7 +14,7 @@ const [baseURL, proxyURL, apiKey, model, revision] = process.argv.slice(2);
 const MANY = 250;
 const client = new OpenAI({ baseURL, apiKey });
 
-const line = (customId, question) => ({
+const line = (customId, question, seed = 7) => ({
   custom_id: customId,
   method: "POST",
   url: "/v1/chat/completions",
@@ -25,7 +25,7 @@ const line = (customId, question) => ({
     temperature: 0.6,
     top_p: 0.95,
     top_k: 20,
-    seed: 7,
+    seed,
     chat_template_kwargs: { enable_thinking: false },
   },
 });
@@ -64,16 +64,18 @@ for (const row of output) assert.equal(row.response.body.object, "chat.completio
 const errors = (await (await client.files.content(batch.error_file_id)).text()).trimEnd().split("\n").map((row) => JSON.parse(row));
 assert.deepEqual(errors.map((row) => [row.custom_id, row.line, row.error.code]), [["q3", 3, "invalid_line"]]);
 
+// Without a seed a batch waits for its beacon round, which does not come here: nobody works on it.
+const waiting = await upload(client, jsonl(line("q1", "What is 7 times 8?", null)));
+
 // A lost answer: the client retries by itself with the same key, and there is one batch.
 const throughProxy = new OpenAI({ baseURL: proxyURL, apiKey });
 const key = { headers: { "Idempotency-Key": "node-lost-answer-0001" } };
-const retried = await order(throughProxy, file.id, key);
-assert.equal((await order(client, file.id, key)).id, retried.id);
+const retried = await order(throughProxy, waiting.id, key);
+assert.equal((await order(client, waiting.id, key)).id, retried.id);
 
 // Cancelling, which cannot be done again.
-const doomed = await order(client, file.id);
-const cancelled = await client.batches.cancel(doomed.id);
-assert.ok(["cancelled", "cancelling"].includes(cancelled.status));
+const doomed = await order(client, waiting.id);
+assert.equal((await client.batches.cancel(doomed.id)).status, "cancelled");
 let refused;
 try {
   await client.batches.cancel(batch.id);
@@ -84,7 +86,7 @@ assert.ok(refused instanceof ConflictError && refused instanceof APIError);
 assert.equal(refused.code, "batch_not_cancellable");
 
 // Lists to their end.
-for (let count = 0; count < MANY - 1; count += 1) {
+for (let count = 0; count < MANY - 2; count += 1) {
   await upload(client, text);
 }
 const fileIds = [];
@@ -94,7 +96,7 @@ assert.equal(new Set(fileIds).size, MANY);
 const before = [];
 for await (const each of client.batches.list()) before.push(each.id);
 for (let count = before.length; count < MANY; count += 1) {
-  await client.batches.cancel((await order(client, file.id)).id);
+  await client.batches.cancel((await order(client, waiting.id)).id);
 }
 const batchIds = [];
 for await (const each of client.batches.list({ limit: 100 })) batchIds.push(each.id);
