@@ -1,13 +1,12 @@
 """An order as OpenAI's batch object and as the native order."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from gateway.core.states import BATCH_STATUS, ORDER, OrderState
 from gateway.db.orders import OrderRecord
-from gateway.http.listing import ListObject
+from gateway.http.listing import Listed, ListObject
 from gateway.orders import BATCH_PREFIX, BatchView
 from gateway.quotes import usd
 
@@ -66,10 +65,9 @@ class QueuePlace(BaseModel):
     estimated_start_at: int | None = None
 
 
-class BatchObject(BaseModel):
+class BatchObject(Listed):
     """OpenAI's batch object, null where something is not known yet, and two keys of our own; times in Unix seconds."""
 
-    id: str
     object: Literal["batch"] = "batch"
     endpoint: str
     model: str
@@ -131,13 +129,6 @@ def batch_object(view: BatchView) -> BatchObject:
 
 class BatchList(ListObject[BatchObject]):
     """A page of batches."""
-
-
-def batch_list(views: Sequence[BatchView], *, has_more: bool) -> BatchList:
-    """A page of batches."""
-    data = [batch_object(view) for view in views]
-    first, last = (data[0].id, data[-1].id) if data else (None, None)
-    return BatchList(data=data, first_id=first, last_id=last, has_more=has_more)
 
 
 def request_counts(view: BatchView) -> RequestCounts:

@@ -28,6 +28,11 @@ class Input(BaseModel):
     codes: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The fields' names on the wire."""
+        return tuple(field.alias or name for name, field in cls.model_fields.items())
+
+    @classmethod
     def code_of(cls, field: str) -> str:
         """The code of the refusal of a top-level field, by its name on the wire."""
         return cls.codes.get(field, f"invalid_{field}")
@@ -87,7 +92,7 @@ def once_each(values: MultiMapping[str], model: type[Input]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name, value in values.items():
-        if name in found and name in model.model_fields:
+        if name in found and name in model.names():
             raise InvalidRequest(model.code_of(name), f"{name} stands twice", param=name)
         found[name] = value
     return found
@@ -99,8 +104,7 @@ def headers_of(request: web.Request, model: type[AnyInput]) -> AnyInput:
     Raises:
         InvalidRequest: as validate.
     """
-    names = [field.alias or name for name, field in model.model_fields.items()]
-    return validate(model, {name: request.headers[name] for name in names if name in request.headers})
+    return validate(model, {name: request.headers[name] for name in model.names() if name in request.headers})
 
 
 def validate(model: type[AnyInput], value: Mapping[str, Any]) -> AnyInput:

@@ -1,6 +1,6 @@
 """Pages of lists, as OpenAI's cursors do them."""
 
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -48,7 +48,13 @@ def unknown_cursor(after: str | None) -> InvalidRequest:
     return InvalidRequest("invalid_after", f"there is nothing with the id {after} to begin after", param="after")
 
 
-Item = TypeVar("Item", bound=BaseModel)
+class Listed(BaseModel):
+    """Base of what lists hold."""
+
+    id: str
+
+
+Item = TypeVar("Item", bound=Listed)
 
 
 class ListObject(BaseModel, Generic[Item]):
@@ -59,3 +65,9 @@ class ListObject(BaseModel, Generic[Item]):
     first_id: str | None
     last_id: str | None
     has_more: bool
+
+    @classmethod
+    def of(cls, data: list[Item], *, has_more: bool) -> Self:
+        """The page that holds these."""
+        first, last = (data[0].id, data[-1].id) if data else (None, None)
+        return cls(data=data, first_id=first, last_id=last, has_more=has_more)

@@ -7,7 +7,7 @@ from gateway.db.paging import Page, UnknownCursor
 from gateway.errors import NotFound
 from gateway.http.auth import require_orders_allowed
 from gateway.http.batch_body import BatchBody, BatchHeaders, batch_request
-from gateway.http.batch_objects import BatchList, BatchObject, batch_list, batch_object
+from gateway.http.batch_objects import BatchList, BatchObject, batch_object
 from gateway.http.keys import CLOCK, IN_FLIGHT, account_of, now_of, services_of
 from gateway.http.listing import BatchesQuery, unknown_cursor
 from gateway.intake import BatchRequest
@@ -41,7 +41,7 @@ async def list_batches(request: web.Request, query: BatchesQuery) -> BatchList:
         views, has_more = await orders.list_batches(services_of(request), account_of(request), page)
     except UnknownCursor as error:
         raise unknown_cursor(after) from error
-    return batch_list(views, has_more=has_more)
+    return BatchList.of([batch_object(view) for view in views], has_more=has_more)
 
 
 async def get_batch(request: web.Request) -> BatchObject:

@@ -16,7 +16,7 @@ from gateway.files import FileRequest, file_too_large
 from gateway.http.auth import require_orders_allowed
 from gateway.http.bodies import Digits, Headers, Input, validate
 from gateway.http.keys import CLOCK, Clock, account_of, now_of, services_of
-from gateway.http.listing import FilesQuery, ListObject, unknown_cursor
+from gateway.http.listing import FilesQuery, Listed, ListObject, unknown_cursor
 from gateway.http.multipart import FormReader, Part, boundary_of, malformed
 from gateway.http.ranges import read_range
 from gateway.services import Services
@@ -27,13 +27,11 @@ MAX_FIELD_BYTES = 4096
 FORM_OVERHEAD_BYTES = 64 * 1024
 MIN_EXPIRY_SECONDS, MAX_EXPIRY_SECONDS = 3600, 30 * 24 * 3600
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
-_FIELDS = frozenset({"purpose", _ANCHOR, _SECONDS})
 
 
-class FileObject(BaseModel):
+class FileObject(Listed):
     """OpenAI's file object; times in Unix seconds."""
 
-    id: str
     object: Literal["file"] = "file"
     bytes: int
     created_at: int
@@ -146,7 +144,7 @@ class _Upload:
 
     async def _take_field(self, part: Part) -> None:
         name = part.names.field
-        if name not in _FIELDS:
+        if name not in UploadFields.names():
             raise InvalidRequest("unknown_parameter", f"unknown parameter: {name[:200]}", param=name)
         if name in self._fields:
             raise malformed(f"the field {name} came twice")
@@ -201,9 +199,7 @@ async def list_files(request: web.Request, query: FilesQuery) -> FileList:
         records, has_more = await files.get_files(services_of(request), account_of(request), page, now)
     except UnknownCursor as error:
         raise unknown_cursor(query.after) from error
-    first, last = (records[0].id, records[-1].id) if records else (None, None)
-    data = [file_object(record) for record in records]
-    return FileList(data=data, first_id=first, last_id=last, has_more=has_more)
+    return FileList.of([file_object(record) for record in records], has_more=has_more)
 
 
 async def get_file(request: web.Request) -> FileObject:

@@ -48,7 +48,7 @@ def refusals_of(route: Route) -> tuple[str, ...]:
     codes = [*ALWAYS, *route.refusals]
     for given in (contract.query, contract.headers, contract.body, route.form):
         if given is not None:
-            codes += [given.code_of(field.alias or name) for name, field in given.model_fields.items()]
+            codes += [given.code_of(name) for name in given.names()]
     if contract.query is not None:
         codes.append("unknown_parameter")
     if contract.body is not None:
